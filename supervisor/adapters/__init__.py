@@ -1,0 +1,1 @@
+"""Adapters do the I/O: SSH, local processes, HTTP. They decide nothing about phases."""
