@@ -138,45 +138,45 @@ class Fact(Struct, frozen=True, kw_only=True, tag_field="kind"):
     at: float
 
 
-class RunBegan(Fact, tag="run_began"):
+class RunBegan(Fact, frozen=True, kw_only=True, tag="run_began"):
     """A new run of the profile was chosen (launch, takeover or restart); the node is being looked at."""
 
     run_id: str
     why: str
 
 
-class Refused(Fact, tag="refused"):
+class Refused(Fact, frozen=True, kw_only=True, tag="refused"):
     """Preflight refused: nothing was launched."""
 
     reasons: tuple[str, ...]
 
 
-class Queued(Fact, tag="queued"):
+class Queued(Fact, frozen=True, kw_only=True, tag="queued"):
     """A cluster scheduler holds the job."""
 
     job: str
 
 
-class Launched(Fact, tag="launched"):
+class Launched(Fact, frozen=True, kw_only=True, tag="launched"):
     """The keeper was started on the node."""
 
     text: str
 
 
-class ProcessSeen(Fact, tag="process_seen"):
+class ProcessSeen(Fact, frozen=True, kw_only=True, tag="process_seen"):
     """The root process of the run lives."""
 
     root: Process
     text: str = ""
 
 
-class Answered(Fact, tag="answered"):
+class Answered(Fact, frozen=True, kw_only=True, tag="answered"):
     """One look at the health endpoint is over."""
 
     answer: Answer
 
 
-class StageSeen(Fact, tag="stage_seen"):
+class StageSeen(Fact, frozen=True, kw_only=True, tag="stage_seen"):
     """A line of the log tells a stage of the load, with its progress where the line has one."""
 
     stage: str
@@ -186,19 +186,19 @@ class StageSeen(Fact, tag="stage_seen"):
     line: str = ""
 
 
-class ReadyLineSeen(Fact, tag="ready_line_seen"):
+class ReadyLineSeen(Fact, frozen=True, kw_only=True, tag="ready_line_seen"):
     """The engine's log says that it is ready. A hint to look, never proof."""
 
     line: str
 
 
-class LogRead(Fact, tag="log_read"):
+class LogRead(Fact, frozen=True, kw_only=True, tag="log_read"):
     """The run's log was read up to this offset of the file."""
 
     offset: int
 
 
-class Ended(Fact, tag="ended"):
+class Ended(Fact, frozen=True, kw_only=True, tag="ended"):
     """The run ended: its root process (or, where it detaches, its whole tree) is gone."""
 
     exit: Exit
@@ -208,53 +208,53 @@ class Ended(Fact, tag="ended"):
     """Who wanted it (from stop.json), None when nobody did."""
 
 
-class CannotComeUp(Fact, tag="cannot_come_up"):
+class CannotComeUp(Fact, frozen=True, kw_only=True, tag="cannot_come_up"):
     """The log or the ranks prove that this launch will never serve."""
 
     text: str
 
 
-class Verified(Fact, tag="verified"):
+class Verified(Fact, frozen=True, kw_only=True, tag="verified"):
     """A generation came back and passed its check."""
 
     text: str
     checked: bool = True
 
 
-class VerifyFailed(Fact, tag="verify_failed"):
+class VerifyFailed(Fact, frozen=True, kw_only=True, tag="verify_failed"):
     """Verification used up its tries or its time."""
 
     text: str
 
 
-class StopBegan(Fact, tag="stop_began"):
+class StopBegan(Fact, frozen=True, kw_only=True, tag="stop_began"):
     """Somebody wants the server stopped: stop.json stands, before the first signal."""
 
     by: str
 
 
-class StopIncomplete(Fact, tag="stop_incomplete"):
+class StopIncomplete(Fact, frozen=True, kw_only=True, tag="stop_incomplete"):
     """The stop is over, and something is left."""
 
     text: str
     left: tuple[Process, ...] = ()
 
 
-class TreeGone(Fact, tag="tree_gone"):
+class TreeGone(Fact, frozen=True, kw_only=True, tag="tree_gone"):
     """No process of the run is left on the node."""
 
     release: str
     """`proved`, `unproved (why)` or `no gpu`."""
 
 
-class LinkChanged(Fact, tag="link_changed"):
+class LinkChanged(Fact, frozen=True, kw_only=True, tag="link_changed"):
     """Our connection changed its state."""
 
     state: LinkState
     why: str
 
 
-class Tick(Fact, tag="tick"):
+class Tick(Fact, frozen=True, kw_only=True, tag="tick"):
     """Time passed; nothing else."""
 
 
@@ -267,7 +267,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     at: float
 
 
-class PhaseChanged(Event, tag="phase"):
+class PhaseChanged(Event, frozen=True, kw_only=True, tag="phase"):
     """The phase changed, on this evidence."""
 
     from_: Phase
@@ -277,7 +277,7 @@ class PhaseChanged(Event, tag="phase"):
     run_id: str = ""
 
 
-class Health(Event, tag="health"):
+class Health(Event, frozen=True, kw_only=True, tag="health"):
     """The health endpoint was looked at. Equal answers in a row are told at most once a second."""
 
     status: int | None
@@ -291,7 +291,7 @@ class Health(Event, tag="health"):
     """How many answers in a row this line stands for."""
 
 
-class Progress(Event, tag="progress"):
+class Progress(Event, frozen=True, kw_only=True, tag="progress"):
     """Where the load stands. `eta_s` is None as long as nothing supports an estimate."""
 
     stage: str
@@ -301,14 +301,14 @@ class Progress(Event, tag="progress"):
     eta_s: float | None = None
 
 
-class LinkEvent(Event, tag="link"):
+class LinkEvent(Event, frozen=True, kw_only=True, tag="link"):
     """The link changed. The phase never changes with it."""
 
     state: LinkState
     why: str
 
 
-class Finding(Event, tag="finding"):
+class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     """A diagnosis: cause, the line that shows it, advice. `category` is a family of failures."""
 
     category: str
@@ -321,14 +321,14 @@ class Finding(Event, tag="finding"):
     ruled_out: tuple[str, ...] = ()
 
 
-class Warning_(Event, tag="warning"):
+class Warning_(Event, frozen=True, kw_only=True, tag="warning"):
     """Something that the user should know; it stops nothing."""
 
     text: str
     facts: dict[str, str | int | float | bool | None] = {}
 
 
-class Log(Event, tag="log"):
+class Log(Event, frozen=True, kw_only=True, tag="log"):
     """One line of the server's log, safe to show. Only with `--events all` in JSON."""
 
     text: str
@@ -358,7 +358,7 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class Summary(Event, tag="summary"):
+class Summary(Event, frozen=True, kw_only=True, tag="summary"):
     """The last line of every command that waits."""
 
     verdict: Outcome
