@@ -1,0 +1,117 @@
+"""What was seen in one wait, added up, so that every ending can explain itself. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from supervisor.core import events as ev
+from supervisor.core.events import Evidence, Outcome, Phase, Verdict
+from supervisor.core.machine import describe_answer
+from supervisor.core.wait import Decision
+
+
+class Tally:
+    """Feed it every fact and every event of a session; ask it for the `Summary`."""
+
+    def __init__(self, *, began_at: float) -> None:
+        self._phase = Phase.IDLE
+        self._phase_since = began_at
+        self._times: list[ev.PhaseTime] = []
+        self._evidence: tuple[Evidence, ...] = ()
+        self._answers: Counter[str] = Counter()
+        self._rejections: Counter[tuple[str, str]] = Counter()
+        self._last_answer: tuple[float, ev.Answer] | None = None
+        self._max_ms = 0.0
+        self._last_line: tuple[float, str] | None = None
+        self._process: tuple[float, str] | None = None
+        self._link: ev.LinkEvent | None = None
+        self._finding: ev.Finding | None = None
+
+    def fact(self, fact: ev.AnyFact) -> None:
+        """Count one fact."""
+        match fact:
+            case ev.Answered():
+                self._answered(fact)
+            case ev.ProcessSeen():
+                self._process = (fact.at, f"process {fact.root.pid} lived: {fact.root.title[:120]}")
+            case ev.Ended():
+                self._process = (fact.at, f"the process ended: {fact.exit.words()}")
+            case _:
+                pass
+
+    def _answered(self, fact: ev.Answered) -> None:
+        answer = fact.answer
+        self._answers[str(answer.status) if answer.status is not None else answer.verdict.value] += 1
+        self._last_answer = (fact.at, answer)
+        if answer.status is not None:
+            self._max_ms = max(self._max_ms, answer.ms)
+        if answer.verdict in (Verdict.REJECTED, Verdict.BROKEN):
+            kind = str(answer.status) if answer.status is not None else answer.cause
+            self._rejections[kind, answer.why] += 1
+
+    def event(self, event: ev.AnyEvent) -> None:
+        """Take one event of the stream."""
+        match event:
+            case ev.PhaseChanged():
+                self._times.append(ev.PhaseTime(phase=event.from_, s=round(event.at - self._phase_since, 3)))
+                self._phase, self._phase_since = event.to, event.at
+                self._evidence = event.evidence
+            case ev.Log() if event.text:
+                self._last_line = (event.at, event.text)
+            case ev.LinkEvent():
+                self._link = event
+            case ev.Finding():
+                self._finding = event
+            case _:
+                pass
+
+    @property
+    def answers(self) -> dict[str, int]:
+        """Answers by status, or by kind where no HTTP came back."""
+        return dict(self._answers)
+
+    def summary(self, decision: Decision, now: float) -> ev.Summary:
+        """The last line of the command."""
+        times = [*self._times, ev.PhaseTime(phase=self._phase, s=round(now - self._phase_since, 3))]
+        return ev.Summary(
+            at=now,
+            verdict=decision.outcome,
+            exit_code=decision.exit_code,
+            phase=self._phase,
+            reason=decision.reason + self._hint(decision),
+            phases=tuple(times),
+            answers=self.answers,
+            finding=self._finding,
+            evidence=(*self._evidence, *self._seen(decision)),
+        )
+
+    def _hint(self, decision: Decision) -> str:
+        """Where answers came that the rule rejected: in words, since that is the likeliest cause of a timeout."""
+        if decision.outcome is not Outcome.TIMEOUT:
+            return ""
+        if self._rejections:
+            (kind, why), count = self._rejections.most_common(1)[0]
+            return f"; {count} answers were not accepted ({kind}): {why}"
+        if self._last_answer is not None and self._last_answer[1].verdict is Verdict.NOT_YET:
+            return f"; it went on answering {describe_answer(self._last_answer[1])}"
+        if self._last_answer is not None and self._last_answer[1].status is None:
+            return f"; {self._last_answer[1].why}"
+        return ""
+
+    def _seen(self, decision: Decision) -> list[Evidence]:
+        """What an ending shows beside the evidence of its phase."""
+        out: list[Evidence] = []
+        if decision.outcome is not Outcome.REACHED and self._last_answer is not None:
+            at, answer = self._last_answer
+            out.append(Evidence(kind="answer", at=at, text=f"last answer: {describe_answer(answer)}"))
+        if self._max_ms and decision.outcome is not Outcome.REACHED:
+            text = f"slowest answer: {self._max_ms:.0f} ms"
+            out.append(Evidence(kind="latency", at=self._last_answer[0] if self._last_answer else 0.0, text=text))
+        if self._process is not None:
+            out.append(Evidence(kind="process", at=self._process[0], text=self._process[1]))
+        if self._last_line is not None:
+            out.append(Evidence(kind="log", at=self._last_line[0], text=f"last log line: {self._last_line[1]}"))
+        if self._link is not None and self._link.state is not ev.LinkState.UP:
+            text = f"link {self._link.state.value}: {self._link.why}"
+            out.append(Evidence(kind="link", at=self._link.at, text=text))
+        return out

@@ -1,0 +1,1 @@
+"""The headless front end: waits, prints, exits. Never imports the console, never prompts."""

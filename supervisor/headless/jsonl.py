@@ -1,0 +1,48 @@
+"""Events as JSON lines (CONTRACT section 2). Fields are added, never renamed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from supervisor.core import events as ev
+
+_ONLY_ALL = (ev.Log,)
+_encode = msgspec.json.Encoder().encode
+
+
+def iso(at: float) -> str:
+    """UTC, ISO 8601, milliseconds."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def to_object(event: ev.AnyEvent) -> dict[str, Any]:
+    """The JSON object of one event: `kind`, `at`, and its fields; every time in it as text."""
+    fields = msgspec.to_builtins(event)
+    out: dict[str, Any] = {"kind": fields.pop("kind"), "at": iso(fields.pop("at"))}
+    for name, value in fields.items():
+        out[name.rstrip("_")] = _with_times(value)
+    return out
+
+
+def _with_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: iso(item) if key == "at" and isinstance(item, float) else _with_times(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_with_times(item) for item in value]
+    return value
+
+
+def to_line(event: ev.AnyEvent) -> str:
+    """One line, without its newline."""
+    return _encode(to_object(event)).decode()
+
+
+def wanted(event: ev.AnyEvent, *, everything: bool) -> bool:
+    """Whether an event is printed: `log` and the samples only with `--events all`."""
+    return everything or not isinstance(event, _ONLY_ALL)

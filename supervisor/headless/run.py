@@ -1,0 +1,202 @@
+"""A headless wait from start to exit code: drains the stream, asks the limits, obeys signals, prints the ending.
+
+It decides nothing about the server: `core/wait.py` says when a wait is over, the session drives the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import IO, Any
+
+from msgspec import Struct
+
+from supervisor.core import events as ev
+from supervisor.core.events import Outcome
+from supervisor.core.wait import EXIT_CODES, Decision, Limits, Waiter
+from supervisor.errors import LinkError, RefusedError, SupervisorError
+from supervisor.headless import jsonl, text
+from supervisor.supervise.desk import Desk
+
+_SIGNALS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
+LIVE_EVERY_S = 0.5
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a wait is shown and limited."""
+
+    until: ev.Phase
+    limits: Limits
+    json: bool = False
+    all_events: bool = False
+    record: str | None = None
+    mask: Callable[[str], str] = lambda line: line
+    """Takes known secrets out of every line that is printed or recorded."""
+
+
+class Printer:
+    """Standard output carries the result, standard error the plain lines and the live line."""
+
+    def __init__(self, options: Options, out: IO[str], err: IO[str]) -> None:
+        self._options = options
+        self._out = out
+        self._err = err
+        self._live = err.isatty() and not options.json
+        colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._style = text.Style(colour=colour and err.isatty())
+        self._out_style = text.Style(colour=colour and out.isatty())
+        self._record = open(options.record, "x", encoding="utf-8") if options.record else None  # noqa: SIM115
+        self._stage: ev.Progress | None = None
+        self._last = ""
+
+    def event(self, event: ev.AnyEvent) -> None:
+        """Show one event."""
+        if self._record is not None:
+            self._record.write(self._options.mask(jsonl.to_line(event)) + "\n")
+        if isinstance(event, ev.Progress):
+            self._stage = event
+        if isinstance(event, ev.Log):
+            self._last = event.text
+        if self._options.json:
+            if jsonl.wanted(event, everything=self._options.all_events):
+                self._write(self._out, jsonl.to_line(event))
+        elif self._options.all_events or not isinstance(event, ev.Log):
+            line = text.line_of(event, self._style)
+            if line is not None:
+                self._write(self._err, line)
+
+    def live(self, phase: ev.Phase, elapsed_s: float) -> None:
+        """Redraw the live line, on a terminal alone."""
+        if not self._live:
+            return
+        stage, fraction = (self._stage.stage, self._stage.fraction) if self._stage is not None else ("", None)
+        width = shutil.get_terminal_size().columns
+        line = text.live_line(ev.LABELS[phase], stage, fraction, elapsed_s, self._last, width)
+        self._err.write("\r\x1b[K" + self._options.mask(line))
+        self._err.flush()
+
+    def end(self, summary: ev.Summary) -> None:
+        """The ending, and the record's end."""
+        self.event(summary)
+        if not self._options.json:
+            for line in text.ending(summary, self._out_style):
+                self._write(self._out, line)
+        if self._record is not None:
+            self._record.close()
+
+    def _write(self, stream: IO[str], line: str) -> None:
+        if self._live:
+            self._err.write("\r\x1b[K")
+            self._err.flush()
+        try:
+            stream.write(self._options.mask(line) + "\n")
+            stream.flush()
+        except BrokenPipeError:
+            # The reader has gone (`| head`): the wait goes on, since its exit code is still wanted.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            self._out = sys.stdout
+
+
+async def wait(
+    desk: Desk,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    options: Options,
+    *,
+    began_at: float,
+    out: IO[str] | None = None,
+    err: IO[str] | None = None,
+) -> int:
+    """Run `work`, which feeds `desk`, until the target is reached or a limit fires. Returns the exit code."""
+    printer = Printer(options, out or sys.stdout, err or sys.stderr)
+    waiter = Waiter(until=options.until, limits=options.limits, began_at=began_at)
+    decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+
+    def decide(decision: Decision | None) -> None:
+        if decision is not None and not decided.done():
+            decided.set_result(decision)
+
+    tasks = [
+        asyncio.create_task(_drain(desk, printer, waiter, decide)),
+        asyncio.create_task(_limits(desk, printer, waiter, decide, began_at)),
+        asyncio.create_task(_work(desk, work, decide)),
+    ]
+    restore = _catch_signals(decide)
+    try:
+        decision = await decided
+    finally:
+        restore()
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    summary = desk.tally.summary(decision, desk.clock.now())
+    printer.end(summary)
+    return decision.exit_code
+
+
+async def _drain(
+    desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None]
+) -> None:
+    subscription = desk.hub.subscribe()
+    for change in subscription.view.changes:
+        printer.event(change)
+        decide(waiter.feed(change))
+    async for batch in subscription.batches():
+        for event in batch:
+            printer.event(event)
+            decide(waiter.feed(event))
+
+
+async def _limits(
+    desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None], began_at: float
+) -> None:
+    while True:
+        now = desk.clock.now()
+        decide(waiter.tick(now))
+        printer.live(desk.phase, now - began_at)
+        await desk.clock.sleep(min(max(0.001, waiter.deadline - now), LIVE_EVERY_S))
+
+
+async def _work(
+    desk: Desk, work: Callable[[], Coroutine[Any, Any, None]], decide: Callable[[Decision | None], None]
+) -> None:
+    """The session; whatever it raises for the user is an ending of its own."""
+    try:
+        await work()
+    except RefusedError as error:
+        decide(_ending(Outcome.REFUSED, f"refused before anything was launched: {error}"))
+    except LinkError as error:
+        decide(_ending(Outcome.UNREACHABLE, str(error)))
+    except SupervisorError as error:
+        decide(Decision(outcome=Outcome.FAILED, exit_code=error.exit_code, reason=str(error)))
+
+
+def _ending(outcome: Outcome, reason: str) -> Decision:
+    return Decision(outcome=outcome, exit_code=EXIT_CODES[outcome], reason=reason)
+
+
+def _catch_signals(decide: Callable[[Decision | None], None]) -> Callable[[], None]:
+    """Hangup, interrupt and termination end this command alone; the server goes on, and that is said."""
+    loop = asyncio.get_running_loop()
+
+    def caught(number: signal.Signals) -> None:
+        reason = f"{number.name} ended this command; the server, if one runs, was left running"
+        decide(Decision(outcome=Outcome.INTERRUPTED, exit_code=_SIGNALS[number], reason=reason))
+
+    try:
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, caught, number)
+    except (ValueError, RuntimeError, NotImplementedError):
+        return lambda: None  # not the main thread: tests run several waits in one process
+
+    def restore() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    return restore

@@ -1,0 +1,85 @@
+"""Events as text for people: plain lines, a live line on a terminal, and the ending. Formatting only."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from supervisor.core import events as ev
+from supervisor.core.durations import spell
+from supervisor.core.events import Outcome
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
+_VERDICT_COLOUR = {Outcome.REACHED: "green", Outcome.FAILED: "red", Outcome.TIMEOUT: "yellow"}
+
+
+class Style:
+    """Colour where it is wanted, nothing where it is not."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self.colour = colour
+
+    def __call__(self, text: str, name: str) -> str:
+        return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m" if self.colour else text
+
+
+def clock_time(at: float) -> str:
+    """The operator's local time, seconds."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+
+
+def line_of(event: ev.AnyEvent, style: Style) -> str | None:
+    """The plain line of an event, None for one that has none."""
+    when = style(clock_time(event.at), "dim")
+    match event:
+        case ev.PhaseChanged():
+            label = event.to.value if event.label == event.to.value else f"{event.to.value} ({event.label})"
+            why = "; ".join(item.text for item in event.evidence)
+            return f"{when} {style(label, 'bold')}: {why}"
+        case ev.LinkEvent():
+            return f"{when} link {event.state.value}: {event.why}"
+        case ev.Warning_():
+            return f"{when} {style('warning', 'yellow')}: {event.text}"
+        case ev.Finding():
+            return f"{when} {style('finding', 'red')}: {event.cause}"
+        case ev.Health() if event.verdict in (ev.Verdict.REJECTED, ev.Verdict.BROKEN):
+            status = f"{event.status} " if event.status is not None else ""
+            return f"{when} answer {status}not accepted: {event.why}"
+        case ev.Log():
+            return f"{when} {style('|', 'dim')} {event.text}"
+        case _:
+            return None
+
+
+def live_line(
+    phase: str, stage: str, fraction: float | None, elapsed_s: float, last: str, width: int
+) -> str:
+    """One line for a terminal: phase, stage, elapsed time, and the last thing seen, cut to the width."""
+    bar = "" if fraction is None else f" {fraction * 100:.0f} %"
+    parts = [spell(elapsed_s), phase, f"{stage}{bar}" if stage else "", last]
+    return " · ".join(part for part in parts if part)[: max(10, width - 1)]
+
+
+def ending(summary: ev.Summary, style: Style) -> list[str]:
+    """The result: what it came to, why, and everything that was seen."""
+    colour = _VERDICT_COLOUR.get(summary.verdict, "yellow")
+    out = [f"{style(summary.verdict.value, colour)} (exit {summary.exit_code}): {summary.reason}"]
+    if times := [f"{item.phase.value} {spell(item.s)}" for item in summary.phases if item.s >= 0.05]:
+        out.append(f"  phases:  {', '.join(times)}")
+    if summary.answers:
+        out.append("  answers: " + ", ".join(f"{kind} {count}" for kind, count in summary.answers.items()))
+    for item in summary.evidence:
+        out.append(f"  {item.kind}: {item.text}")
+    if summary.finding is not None:
+        out += finding_lines(summary.finding)
+    return out
+
+
+def finding_lines(finding: ev.Finding) -> list[str]:
+    """A finding, with the line that shows it."""
+    out = [f"  finding ({finding.category}, {finding.confidence}): {finding.cause}"]
+    if finding.line:
+        number = f"line {finding.line_no}: " if finding.line_no is not None else ""
+        out.append(f"    {number}{finding.line}")
+    if finding.advice:
+        out.append(f"    {finding.advice}")
+    return out
