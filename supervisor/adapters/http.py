@@ -86,7 +86,12 @@ class Http:
         request = self._client.build_request(
             method,
             url.with_host(host),
-            headers={"Host": url.host_header, "Accept-Encoding": "identity", "Connection": "close", **(headers or {})},
+            headers={
+                "Host": url.host_header,
+                "Accept-Encoding": "identity",
+                "Connection": "close",
+                **(headers or {}),
+            },
             json=json,
         )
         began = time.perf_counter()
@@ -96,9 +101,7 @@ class Http:
             ms = (time.perf_counter() - began) * 1000
         except TimeoutError:
             why = f"connected to {address}, and no answer within {timeout_s:g} s"
-            return NoReply(
-                verdict=Verdict.SILENT, why=why, ms=timeout_s * 1000, address=address, cause="no answer"
-            )
+            return NoReply(verdict=Verdict.SILENT, why=why, ms=timeout_s * 1000, address=address, cause="no answer")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return _no_reply(error, address, (time.perf_counter() - began) * 1000)
         try:
@@ -223,7 +226,7 @@ class _Stream(httpcore.AsyncNetworkStream):
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's name
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
             async with asyncio.timeout(timeout):
                 return await self._stream.read(max_bytes)
@@ -232,7 +235,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         except OSError as error:
             raise httpcore.ReadError(str(error)) from error
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         try:
             async with asyncio.timeout(timeout):
                 await self._stream.write(buffer)
@@ -248,7 +251,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as above
+        timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         tls = _TlsStream(self, ssl_context, server_hostname)
         await tls.handshake(timeout)
@@ -273,7 +276,7 @@ class _TlsStream(httpcore.AsyncNetworkStream):
         except ssl.SSLError as error:
             raise httpcore.ConnectError(str(error)) from error
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's name
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
             return await self._pump(lambda: self._tls.read(max_bytes), timeout)
         except ssl.SSLZeroReturnError:
@@ -281,7 +284,7 @@ class _TlsStream(httpcore.AsyncNetworkStream):
         except ssl.SSLError as error:
             raise httpcore.ReadError(str(error)) from error
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         await self._pump(lambda: self._tls.write(buffer), timeout)
 
     async def aclose(self) -> None:
@@ -320,7 +323,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's name
+        timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:

@@ -73,14 +73,22 @@ def _by_status(rule: Health, reply: Reply) -> tuple[Verdict, str, str]:
         return Verdict.REJECTED, "the server is up, and asks for a key on this path", cause
     if 300 <= status < 400:
         where = f" to {reply.location}" if reply.location else ""
-        return Verdict.REJECTED, f"a redirect{where}, which is not followed: give that URL if it is meant", cause
+        return (
+            Verdict.REJECTED,
+            f"a redirect{where}, which is not followed: give that URL if it is meant",
+            cause,
+        )
     if status == 404:
         return Verdict.REJECTED, "no such path there: another path, or another server", cause
     if status == 405:
         return Verdict.REJECTED, "the path does not take GET", cause
     if status >= 500:
         return Verdict.REJECTED, "a server error that is not the engine's way to say 'not yet'", cause
-    return Verdict.REJECTED, f"not a status that this engine's rule knows as ready ({_list(rule.ready)})", cause
+    return (
+        Verdict.REJECTED,
+        f"not a status that this engine's rule knows as ready ({_list(rule.ready)})",
+        cause,
+    )
 
 
 def _by_body(rule: Health, reply: Reply) -> tuple[Verdict, str, str]:

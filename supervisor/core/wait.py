@@ -122,9 +122,7 @@ class Waiter:
         """Verification used up its tries: the end of a wait for `serving`, nothing to one for `healthy`."""
         if finding.detail != VERIFICATION or self.until is not Phase.SERVING:
             return None
-        return _decision(
-            Outcome.FAILED, f"it answers its health endpoint, and verification failed: {finding.cause}"
-        )
+        return _decision(Outcome.FAILED, f"it answers its health endpoint, and verification failed: {finding.cause}")
 
     def tick(self, now: float) -> Decision | None:
         """The decision if a limit has fired at `now`."""
@@ -135,9 +133,7 @@ class Waiter:
             if self._timeout_at < link_at:
                 which = f"{self.limits.timeout_from} {_seconds(self.limits.timeout_s)}"
             text = f"the link is {self._link.state.value} since {now - self._link.at:.0f} s ({self._link.why})"
-            return _decision(
-                Outcome.UNREACHABLE, f"{text}, and {which} fired; what the server does now is not known"
-            )
+            return _decision(Outcome.UNREACHABLE, f"{text}, and {which} fired; what the server does now is not known")
         if now >= self._timeout_at:
             limit = f"{self.limits.timeout_from} {_seconds(self.limits.timeout_s)}"
             return _decision(Outcome.TIMEOUT, f"not {self.until.value} in time: {limit} fired")

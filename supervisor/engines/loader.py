@@ -18,9 +18,7 @@ GENERIC = "generic"
 def names() -> tuple[str, ...]:
     """The names of the engines that are known, sorted."""
     folder = files("supervisor.engines")
-    return tuple(
-        sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
-    )
+    return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
 @cache
@@ -37,9 +35,5 @@ def load(name: str) -> Engine:
 def detect(argv: Sequence[str]) -> Engine | None:
     """The engine that this command launches, None where none or more than one fits."""
     joined = " ".join(argv)
-    found = [
-        engine
-        for engine in map(load, names())
-        if any(re.search(pattern, joined) for pattern in engine.detect)
-    ]
+    found = [engine for engine in map(load, names()) if any(re.search(pattern, joined) for pattern in engine.detect)]
     return found[0] if len(found) == 1 else None

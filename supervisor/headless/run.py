@@ -140,9 +140,7 @@ async def wait(
     return decision.exit_code
 
 
-async def _drain(
-    desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None]
-) -> None:
+async def _drain(desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None]) -> None:
     subscription = desk.hub.subscribe()
     for change in subscription.view.changes:
         printer.event(change)

@@ -50,9 +50,7 @@ def line_of(event: ev.AnyEvent, style: Style) -> str | None:
             return None
 
 
-def live_line(
-    phase: str, stage: str, fraction: float | None, elapsed_s: float, last: str, width: int
-) -> str:
+def live_line(phase: str, stage: str, fraction: float | None, elapsed_s: float, last: str, width: int) -> str:
     """One line for a terminal: phase, stage, elapsed time, and the last thing seen, cut to the width."""
     bar = "" if fraction is None else f" {fraction * 100:.0f} %"
     parts = [spell(elapsed_s), phase, f"{stage}{bar}" if stage else "", last]

@@ -83,9 +83,7 @@ class Prober:
             needs_body=lambda status: judge.needs_body(rule, status),
         )
         if isinstance(reply, NoReply):
-            return Answer(
-                verdict=reply.verdict, why=reply.why, ms=reply.ms, address=reply.address, cause=reply.cause
-            )
+            return Answer(verdict=reply.verdict, why=reply.why, ms=reply.ms, address=reply.address, cause=reply.cause)
         answer = judge.judge_reply(rule, reply)
         if answer.verdict is not Verdict.READY:
             return await self._whose_not_ready(answer, before)
