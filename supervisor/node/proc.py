@@ -1,0 +1,164 @@
+"""Processes from /proc: identity, children, the tree of a run. Identity is (pid, start ticks), never a bare pid."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+from .redact import redact_argv
+
+MARKER = "INFERENCE_SUPERVISOR_RUN"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+DEAD_STATES = "ZXx"
+
+Process = Dict[str, Any]
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def boot_id() -> str:
+    """This boot of the machine: a pid of another boot is another process."""
+    return _read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def stat(pid: int) -> Optional[Dict[str, Any]]:
+    """comm, state, ppid, start_ticks and rss of a process, None when it is gone."""
+    raw = _read("/proc/%d/stat" % pid)
+    head, _, tail = raw.rpartition(b")")
+    fields = tail.split()
+    if len(fields) < 22:
+        return None
+    return {
+        "comm": head.partition(b"(")[2].decode("utf-8", "replace"),
+        "state": fields[0].decode(),
+        "ppid": int(fields[1]),
+        "start_ticks": int(fields[19]),
+        "rss_bytes": int(fields[21]) * _PAGE,
+    }
+
+
+def alive(pid: int, start_ticks: int) -> bool:
+    """Whether this very process lives. A zombie is dead: it holds nothing and can do nothing."""
+    found = stat(pid)
+    return found is not None and found["start_ticks"] == start_ticks and found["state"] not in DEAD_STATES
+
+
+def describe(pid: int) -> Optional[Process]:
+    """One process as the protocol tells it, None when it is gone or a zombie."""
+    found = stat(pid)
+    if found is None or found["state"] in DEAD_STATES:
+        return None
+    words = _read("/proc/%d/cmdline" % pid).rstrip(b"\0").decode("utf-8", "replace").split("\0")
+    title = " ".join(redact_argv([word for word in words if word]))
+    try:
+        uid = os.stat("/proc/%d" % pid).st_uid
+    except OSError:
+        return None
+    return {
+        "pid": pid,
+        "start_ticks": found["start_ticks"],
+        "ppid": found["ppid"],
+        "uid": uid,
+        "title": title[:300] or "[%s]" % found["comm"],
+        "state": found["state"],
+        "rss_bytes": found["rss_bytes"],
+        "age_s": max(0.0, round(_uptime() - found["start_ticks"] / _TICKS, 1)),
+    }
+
+
+def _uptime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def pids() -> List[int]:
+    """Every process that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid: int) -> List[int]:
+    """Direct children. Uses the kernel's list where it has one (no scan of all of /proc)."""
+    out = []  # type: List[int]
+    try:
+        tasks = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return out
+    for task in tasks:
+        try:
+            with open("/proc/%d/task/%s/children" % (pid, task), "rb") as file:
+                out += [int(word) for word in file.read().split()]
+        except OSError:
+            continue
+    return out
+
+
+_HAVE_CHILDREN = os.path.exists("/proc/self/task/%d/children" % os.getpid())
+
+
+def descendants(roots: Iterable[int]) -> Set[int]:
+    """The roots and everything below them."""
+    below = {}  # type: Dict[int, List[int]]
+    if not _HAVE_CHILDREN:
+        for pid in pids():
+            found = stat(pid)
+            if found is not None:
+                below.setdefault(found["ppid"], []).append(pid)
+    seen = set()  # type: Set[int]
+    todo = list(roots)
+    while todo:
+        pid = todo.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
+        todo += children(pid) if _HAVE_CHILDREN else below.get(pid, [])
+    return seen
+
+
+def run_of(pid: int) -> Optional[str]:
+    """The run id that a process carries in its environment, None without one or where we may not look."""
+    name = MARKER.encode() + b"="
+    for item in _read("/proc/%d/environ" % pid).split(b"\0"):
+        if item.startswith(name):
+            return item[len(name) :].decode("utf-8", "replace")
+    return None
+
+
+def marked(run_id: str) -> Set[int]:
+    """Every process that carries this run id, wherever it was re-parented to. Reads all of /proc."""
+    return {pid for pid in pids() if run_of(pid) == run_id}
+
+
+def oldest(candidates: Iterable[int]) -> Optional[Process]:
+    """Identity of the living process that started first, None where none lives."""
+    found = [process for process in map(describe, candidates) if process is not None]
+    if not found:
+        return None
+    first = min(found, key=lambda item: (item["start_ticks"], item["pid"]))
+    return {"pid": first["pid"], "start_ticks": first["start_ticks"]}
+
+
+def tree(run_id: str, root: Optional[Process], keeper: Optional[Process], *, thorough: bool) -> List[Process]:
+    """The living processes of a run, the keeper itself excluded.
+
+    `thorough` also finds those that left the tree (double fork while no keeper lived) by the run id that they carry.
+    """
+    starts = []
+    for identity in (root, keeper):
+        if identity and alive(identity["pid"], identity["start_ticks"]):
+            starts.append(identity["pid"])
+    found = descendants(starts)
+    if thorough:
+        found |= marked(run_id)
+    if keeper:
+        found.discard(keeper["pid"])
+    found.discard(os.getpid())
+    out = [process for process in map(describe, sorted(found)) if process is not None]
+    root_pid = root["pid"] if root else None
+    return sorted(out, key=lambda item: (item["pid"] != root_pid, item["pid"]))

@@ -1,0 +1,172 @@
+"""Who listens on a port: /proc/net/tcp and tcp6 × /proc/*/fd. Facts and the owner class, with why."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from . import proc
+
+_LISTEN = "0A"
+# They accept a connection before anything in the container listens, and their pid says nothing of the server.
+_PROXIES = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "passt", "conmon")
+
+Listener = Dict[str, Any]
+
+
+def listening(port: int) -> List[Listener]:
+    """Every listening TCP socket on this port in our network namespace: address, inode, uid."""
+    out = []  # type: List[Listener]
+    wanted = "%04X" % port
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as file:
+                rows = file.read().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if len(fields) < 10 or fields[3] != _LISTEN or not fields[1].endswith(":" + wanted):
+                continue
+            out.append(
+                {
+                    "address": _address(fields[1].split(":")[0]),
+                    "port": port,
+                    "inode": int(fields[9]),
+                    "uid": int(fields[7]),
+                }
+            )
+    return out
+
+
+def _address(text: str) -> str:
+    raw = bytes.fromhex(text)
+    if len(raw) == 4:
+        return socket.inet_ntop(socket.AF_INET, struct.pack("=I", int(text, 16)))
+    words = struct.unpack(">4I", raw)
+    return socket.inet_ntop(socket.AF_INET6, struct.pack("=4I", *words))
+
+
+class Owners:
+    """Finds the processes behind sockets, and remembers them, so that asking at 13 Hz stays cheap."""
+
+    def __init__(self) -> None:
+        self._holders = {}  # type: Dict[int, Tuple[int, int, str]]
+
+    def holder(self, inode: int, first: Set[int]) -> Optional[int]:
+        """The pid that holds this socket, looked for in `first` before anywhere else; None where none is visible."""
+        known = self._holders.get(inode)
+        target = "socket:[%d]" % inode
+        if known is not None:
+            pid, ticks, link = known
+            found = proc.stat(pid)
+            if found is not None and found["start_ticks"] == ticks and _readlink(link) == target and pid in first:
+                return pid
+        for pid in sorted(first):
+            held = _find(pid, target)
+            if held is not None:
+                return self._remember(inode, pid, held)
+        if known is not None and _readlink(known[2]) == target:
+            return known[0]
+        for pid in proc.pids():
+            if pid in first:
+                continue
+            held = _find(pid, target)
+            if held is not None:
+                return self._remember(inode, pid, held)
+        return None
+
+    def _remember(self, inode: int, pid: int, link: str) -> int:
+        found = proc.stat(pid)
+        if found is not None:
+            if len(self._holders) > 1000:
+                self._holders.clear()
+            self._holders[inode] = (pid, found["start_ticks"], link)
+        return pid
+
+    def classify(self, port: int, ours: Callable[[], Set[int]], run_id: Optional[str]) -> List[Listener]:
+        """The listeners on a port, each with pid, title, owner (ours, other, unknown) and why."""
+        rows = listening(port)
+        mine = ours() if rows else set()
+        for row in rows:
+            pid = self.holder(row["inode"], mine)
+            row["pid"], row["title"], row["start_ticks"] = pid, "", None
+            if pid is not None:
+                described = proc.describe(pid)
+                if described is not None:
+                    row["title"], row["start_ticks"] = described["title"], described["start_ticks"]
+            row["owner"], row["why"] = _owner(row, pid in mine, run_id)
+        return rows
+
+
+def _owner(row: Listener, in_tree: bool, run_id: Optional[str]) -> Tuple[str, str]:
+    pid = row["pid"]
+    if pid is None:
+        if row["uid"] != os.getuid():
+            return "other", "another user's listener"
+        return "unknown", "its process is not visible (another namespace, or hidepid)"
+    if in_tree or (run_id is not None and proc.run_of(pid) == run_id):
+        return "ours", ""
+    found = proc.stat(pid)
+    if found is not None and found["comm"] in _PROXIES:
+        return "unknown", "%s is a container proxy" % found["comm"]
+    return "other", ""
+
+
+def _find(pid: int, target: str) -> Optional[str]:
+    folder = "/proc/%d/fd" % pid
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for name in names:
+        link = "%s/%s" % (folder, name)
+        if _readlink(link) == target:
+            return link
+    return None
+
+
+def _readlink(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+# ------------------------------------------------------------------------------------------- a port that opens
+
+
+def addresses(host: str) -> List[str]:
+    """The addresses that `host` is looked at by: localhost is both loopbacks, a wildcard the loopback of its family."""
+    return {"localhost": ["127.0.0.1", "::1"], "0.0.0.0": ["127.0.0.1"], "::": ["::1"], "": ["127.0.0.1", "::1"]}.get(
+        host, [host]
+    )
+
+
+def accepts(host: str, port: int, wait_s: float = 0.5) -> Optional[str]:
+    """The first address of `host` where a connection is accepted, None when it is refused everywhere."""
+    for address in addresses(host):
+        try:
+            with socket.create_connection((address, port), timeout=wait_s):
+                return address
+        except OSError:
+            continue
+    return None
+
+
+def visible(host: str, port: int) -> Optional[str]:
+    """The same from /proc/net/tcp alone, for hosts of this machine: no connection that the server would see."""
+    rows = {row["address"] for row in listening(port)}
+    for address in addresses(host):
+        wildcards = {"0.0.0.0", "::"} if "." in address else {"::"}
+        mapped = {"::ffff:" + address} if "." in address else set()
+        if rows & ({address} | wildcards | mapped):
+            return address
+    return None
+
+
+def is_local(host: str) -> bool:
+    """Whether every address of `host` is this machine's loopback."""
+    return all(item.startswith("127.") or item == "::1" for item in addresses(host))
