@@ -75,12 +75,12 @@ class _Keeper:
     def __init__(self, orders: Json, lock: socket.socket) -> None:
         self.orders = orders
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._lock = lock  # type: Optional[socket.socket]
-        self._watchers = []  # type: List[socket.socket]
+        self._lock: Optional[socket.socket] = lock
+        self._watchers: List[socket.socket] = []
         self._folder = records.run_dir(orders["base"], orders["key"], orders["run_id"])
-        self._run = {}  # type: Json
-        self._root = None  # type: Optional[subprocess.Popen[bytes]]
-        self._root_status = None  # type: Optional[int]
+        self._run: Json = {}
+        self._root: Optional[subprocess.Popen[bytes]] = None
+        self._root_status: Optional[int] = None
 
     # ------------------------------------------------------------------------------- start
 

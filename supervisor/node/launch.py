@@ -44,8 +44,8 @@ def login_environment() -> Dict[str, str]:
 
 def expand(words: Sequence[Sequence[Sequence[str]]], env: Mapping[str, str]) -> List[str]:
     """Words of literals, variables and homes as strings. Refuses with every name that is unset."""
-    unset = []  # type: List[str]
-    out = []  # type: List[str]
+    unset: List[str] = []
+    out: List[str] = []
     for parts in words:
         text = ""
         for part in parts:

@@ -30,7 +30,7 @@ def look(request: Json, base: str, env: Mapping[str, str]) -> Json:
 def command(word: str, cwd: str, env: Mapping[str, str]) -> Json:
     """Where the command's first word is found, and whether it can be executed."""
     if "/" in word:
-        path = os.path.join(cwd, word)  # type: Optional[str]
+        path: Optional[str] = os.path.join(cwd, word)
     else:
         path = shutil.which(word, path=env.get("PATH"))
     usable = path is not None and os.path.isfile(path) and os.access(path, os.X_OK)
@@ -39,7 +39,7 @@ def command(word: str, cwd: str, env: Mapping[str, str]) -> Json:
 
 def missing_paths(argv: Sequence[str]) -> List[Json]:
     """Absolute paths in the command that do not exist, each with the option that it belongs to ("" for none)."""
-    out = []  # type: List[Json]
+    out: List[Json] = []
     for index, word in enumerate(argv):
         option, equals, value = word.partition("=")
         if equals and option.startswith("-"):
@@ -56,7 +56,7 @@ def log(path: Optional[str]) -> Optional[Json]:
     if path is None:
         return None
     folder = os.path.dirname(path) or "/"
-    found = {
+    found: Json = {
         "path": path,
         "folder": folder,
         "folder_exists": os.path.isdir(folder),
@@ -64,7 +64,7 @@ def log(path: Optional[str]) -> Optional[Json]:
         "foreign_link": False,
         "regular": True,
         "free_bytes": None,
-    }  # type: Json
+    }
     try:
         info = os.lstat(path)
         found["foreign_link"] = stat.S_ISLNK(info.st_mode) and info.st_uid not in (0, os.getuid())
@@ -85,7 +85,7 @@ def leftovers(base: str, key: str) -> List[Json]:
     described = records.newest(base, key)
     ids = {item["run"]["run_id"] for item in described}
     live = {item["run"]["run_id"] for item in described if records.is_live(item)}
-    out = []  # type: List[Json]
+    out: List[Json] = []
     for pid in proc.pids():
         run_id = proc.run_of(pid)
         if run_id in ids and run_id not in live:
@@ -98,7 +98,7 @@ def leftovers(base: str, key: str) -> List[Json]:
 
 def linger() -> Json:
     """Whether logind would kill our processes at logout, and whether lingering prevents it. None: cannot be told."""
-    found = {"kill_user_processes": None, "linger": None, "systemd_run": shutil.which("systemd-run") is not None}  # type: Json
+    found: Json = {"kill_user_processes": None, "linger": None, "systemd_run": shutil.which("systemd-run") is not None}
     if os.getuid() == 0 or not os.path.isdir("/run/systemd/system"):
         found["kill_user_processes"] = False  # root is excluded by logind's default, and no logind kills nothing
         return found

@@ -85,7 +85,7 @@ def pids() -> List[int]:
 
 def children(pid: int) -> List[int]:
     """Direct children. Uses the kernel's list where it has one (no scan of all of /proc)."""
-    out = []  # type: List[int]
+    out: List[int] = []
     try:
         tasks = os.listdir("/proc/%d/task" % pid)
     except OSError:
@@ -104,13 +104,13 @@ _HAVE_CHILDREN = os.path.exists("/proc/self/task/%d/children" % os.getpid())
 
 def descendants(roots: Iterable[int]) -> Set[int]:
     """The roots and everything below them."""
-    below = {}  # type: Dict[int, List[int]]
+    below: Dict[int, List[int]] = {}
     if not _HAVE_CHILDREN:
         for pid in pids():
             found = stat(pid)
             if found is not None:
                 below.setdefault(found["ppid"], []).append(pid)
-    seen = set()  # type: Set[int]
+    seen: Set[int] = set()
     todo = list(roots)
     while todo:
         pid = todo.pop()

@@ -28,7 +28,7 @@ def secret_name(name: str) -> bool:
 
 def secret_positions(argv: Sequence[str]) -> Dict[int, str]:
     """Index of each word that holds a secret → the secret itself."""
-    found = {}  # type: Dict[int, str]
+    found: Dict[int, str] = {}
     for index, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         if equals and secret_flag(flag):

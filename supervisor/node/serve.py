@@ -32,14 +32,14 @@ class Server:
         self.base = records.base_dir(args.get("state_dir"))
         self.boot = boot
         self.code = code
-        self.environments = {}  # type: Dict[str, Optional[Dict[str, str]]]
+        self.environments: Dict[str, Optional[Dict[str, str]]] = {}
         self.owners = sockets.Owners()
-        self.run_watch = None  # type: Optional[watch.RunWatch]
-        self.port_watch = None  # type: Optional[watch.PortWatch]
+        self.run_watch: Optional[watch.RunWatch] = None
+        self.port_watch: Optional[watch.PortWatch] = None
         self._out = out
         self._write_lock = threading.Lock()
         self._pending = b""
-        self._trees = {}  # type: Dict[str, Tuple[float, Set[int]]]
+        self._trees: Dict[str, Tuple[float, Set[int]]] = {}
 
     # ------------------------------------------------------------------------------- talking
 
@@ -126,8 +126,8 @@ class Server:
             self._answer(number, op, _QUICK.get(op), request)
 
     def _answer(self, number: int, op: str, handler: Optional[Handler], request: Json) -> None:
-        error = None  # type: Optional[Json]
-        result = {}  # type: Json
+        error: Optional[Json] = None
+        result: Json = {}
         try:
             if handler is None:
                 raise Refusal("unknown_op", "no such request: %r" % op)
@@ -266,7 +266,7 @@ def _log_lines(_server: Server, request: Json) -> Json:
 
 
 def _runs(server: Server, _request: Json) -> Json:
-    out = []  # type: List[Json]
+    out: List[Json] = []
     try:
         keys = sorted(os.listdir(server.base))
     except OSError:
@@ -285,7 +285,7 @@ def _ping(_server: Server, _request: Json) -> Json:
     return {"now": time.time()}
 
 
-_QUICK = {
+_QUICK: Dict[str, Handler] = {
     "fingerprint": _fingerprint,
     "listeners": _listeners,
     "watch": _watch,
@@ -296,8 +296,8 @@ _QUICK = {
     "log_stat": _log_stat,
     "log_read": _log_read,
     "ping": _ping,
-}  # type: Dict[str, Handler]
-_SLOW = {
+}
+_SLOW: Dict[str, Handler] = {
     "expand": _expand,
     "state": _state,
     "preflight": _preflight,
@@ -305,4 +305,4 @@ _SLOW = {
     "tree": _tree,
     "log_lines": _log_lines,
     "runs": _runs,
-}  # type: Dict[str, Handler]
+}

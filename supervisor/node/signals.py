@@ -39,7 +39,9 @@ def have_pidfd() -> bool:
 def send(targets: Iterable[Dict[str, Any]], name: str) -> Dict[str, Any]:
     """Signal each target whose identity still holds; tell who got it, who is gone, and who may not be signalled."""
     number = _ALLOWED[name]
-    sent, gone, denied = [], [], []  # type: List[int], List[int], List[int]
+    sent: List[int] = []
+    gone: List[int] = []
+    denied: List[int] = []
     how = "pidfd"
     for target in targets:
         pid, ticks = int(target["pid"]), int(target["start_ticks"])

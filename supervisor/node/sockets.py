@@ -18,7 +18,7 @@ Listener = Dict[str, Any]
 
 def listening(port: int) -> List[Listener]:
     """Every listening TCP socket on this port in our network namespace: address, inode, uid."""
-    out = []  # type: List[Listener]
+    out: List[Listener] = []
     wanted = "%04X" % port
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -53,7 +53,7 @@ class Owners:
     """Finds the processes behind sockets, and remembers them, so that asking at 13 Hz stays cheap."""
 
     def __init__(self) -> None:
-        self._holders = {}  # type: Dict[int, Tuple[int, int, str]]
+        self._holders: Dict[int, Tuple[int, int, str]] = {}
 
     def holder(self, inode: int, first: Set[int]) -> Optional[int]:
         """The pid that holds this socket, looked for in `first` before anywhere else; None where none is visible."""

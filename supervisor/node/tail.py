@@ -27,7 +27,7 @@ class Tail:
         self._want = (args.get("dev"), args.get("ino"))
         self._poll_s = float(args.get("poll_s") or 0.02)
         self._out = out
-        self._file = None  # type: Optional[int]
+        self._file: Optional[int] = None
         self._identity = (0, 0)
 
     def run(self) -> None:

@@ -36,10 +36,10 @@ class RunWatch:
         self._ended = False
         self._gone = False
         self._stop_told = False
-        self._tree = None  # type: Optional[List[Json]]
+        self._tree: Optional[List[Json]] = None
         self._tree_at = self._thorough_at = self._root_at = 0.0
-        self._lock = None  # type: Optional[socket.socket]
-        self._pidfd = None  # type: Optional[int]
+        self._lock: Optional[socket.socket] = None
+        self._pidfd: Optional[int] = None
         if described["exit"] is None:
             self._attach()
         self.tick()
@@ -182,7 +182,7 @@ class PortWatch:
     def __init__(self, host: str, port: int, interval_s: float, tell: Tell) -> None:
         self._host, self._port, self._interval_s, self._tell = host, port, interval_s, tell
         self._local = sockets.is_local(host)
-        self._open = None  # type: Optional[bool]
+        self._open: Optional[bool] = None
         self._at = float("-inf")
         self.tick()
 
