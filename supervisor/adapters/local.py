@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 
 from supervisor.adapters import sockets
 from supervisor.adapters.base import ByteProcess, ByteStream
@@ -96,7 +95,6 @@ class LocalLink:
             stderr=asyncio.subprocess.PIPE,
             limit=window_bytes or 256 * 1024,
             start_new_session=True,
-            preexec_fn=_default_signals,
         )
         return LocalProcess(process)
 
@@ -117,7 +115,3 @@ class LocalLink:
         """End what waits for the end."""
         if self._closed is not None and not self._closed.done():
             self._closed.set_result("closed")
-
-
-def _default_signals() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

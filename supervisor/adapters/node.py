@@ -18,15 +18,16 @@ from msgspec import Struct
 from supervisor.adapters import program
 from supervisor.adapters.base import ByteProcess, ByteStream, Clock, Link
 from supervisor.errors import (
-    DialError,
     DialRefusedError,
     DialSilentError,
+    LinkError,
     NodeProgramError,
     NodeRequestError,
     UnreachableError,
 )
 
 BANNER_BYTES = 64 * 1024
+LAST_WORDS_S = 1.0
 PROTOCOL = 1
 PYTHONS = ("python3", "/usr/bin/python3")
 
@@ -71,11 +72,11 @@ class _Reader:
         self._buffer = bytearray()
 
     async def line(self, limit: int = 16 * 1024 * 1024) -> bytes:
-        """One line without its newline. Raises `EOFError` at the end."""
+        """One line without its newline. Raises `EOFError` at the end, `ValueError` for a line above the limit."""
         start = 0
         while (end := self._buffer.find(b"\n", start)) == -1:
             if len(self._buffer) > limit:
-                raise EOFError("a line without end")
+                raise ValueError("a line without end")
             start = len(self._buffer)
             await self._more()
         line = bytes(self._buffer[:end])
@@ -98,6 +99,10 @@ class _Reader:
             return data
         return await self._process.read(max_bytes)
 
+    def rest(self) -> bytes:
+        """What was read and belongs to no line yet."""
+        return bytes(self._buffer)
+
     async def _more(self) -> None:
         data = await self._process.read(65536)
         if not data:
@@ -119,16 +124,39 @@ async def _start(
         while not (line := await reader.line(BANNER_BYTES)).endswith(marker):
             banner += line + b"\n"
             if len(banner) > BANNER_BYTES:
-                raise NodeProgramError(f"{link.name} says more than 64 KiB before our program begins")
-    except (EOFError, ConnectionError) as error:
-        status = await process.wait()
-        said = " ".join((process.stderr_text() + bytes(banner).decode("utf-8", "replace")).split())[-300:]
+                raise ValueError
+        banner += line.removesuffix(marker)  # a banner that does not end with a newline
+    except ValueError as error:
         await process.close()
-        raise NodeProgramError(f"{python}: {said or f'ended with status {status} and no word'}") from error
+        raise NodeProgramError(f"{link.name} says more than 64 KiB before our program begins") from error
+    except (EOFError, ConnectionError) as error:
+        banner += reader.rest()
+        raise await _last_words(link, python, process, bytes(banner)) from error
     except BaseException:
         await process.close()
         raise
     return process, reader, bytes(banner)
+
+
+async def _last_words(link: Link, python: str, process: ByteProcess, banner: bytes) -> LinkError:
+    """Why the program did not begin: the link is gone, or what the interpreter said."""
+    lost = asyncio.ensure_future(link.wait_closed())
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        # An interpreter that is missing ends with a status; a link that is gone never tells one.
+        await asyncio.wait((lost, ended), timeout=LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
+        status = ended.result() if ended.done() and not ended.exception() else None
+        said = " ".join((process.stderr_text() + banner.decode("utf-8", "replace")).split())[-300:]
+        if status is None and not said and not lost.done():
+            await asyncio.wait((lost,), timeout=LAST_WORDS_S)
+        if lost.done():
+            return UnreachableError(f"the connection to {link.name} is gone: {lost.result()}")
+        return NodeProgramError(f"{python}: {said or f'ended with status {status} and no word'}")
+    finally:
+        lost.cancel()
+        ended.cancel()
+        await asyncio.gather(lost, ended, return_exceptions=True)
+        await process.close()
 
 
 class NodeClient:
@@ -183,10 +211,9 @@ class NodeClient:
     async def _start_with(cls, link: Link, clock: Clock, python: str, state_dir: str | None) -> NodeClient:
         process, reader, banner = await _start(link, python, {"mode": "serve", "state_dir": state_dir})
         try:
-            raw = json.loads(await reader.line())
+            hello = msgspec.json.decode(await reader.line(), type=Hello)
             arrived = clock.now()
-            hello = msgspec.convert({k: v for k, v in raw.items() if k != "notice"}, Hello)
-        except (EOFError, ValueError, msgspec.ValidationError) as error:
+        except (EOFError, ValueError, msgspec.DecodeError) as error:
             await process.close()
             raise NodeProgramError(f"{python}: its first words are not ours ({error})") from error
         if hello.protocol != PROTOCOL:
@@ -226,14 +253,17 @@ class NodeClient:
         """What the node tells unasked, until the program ends."""
         while (notice := await self._notices.get()) is not None:
             yield notice
+        self._notices.put_nowait(None)  # whoever asks again hears of the end again
 
     async def _receive(self) -> None:
         try:
             while True:
                 document = json.loads(await self._reader.line())
+                if not isinstance(document, dict):
+                    break
                 if "notice" in document:
                     self._notices.put_nowait(document)
-                elif (future := self._replies.get(document.get("id"))) is not None and not future.done():
+                elif (future := self._replies.get(document.get("id", 0))) is not None and not future.done():
                     future.set_result(document)
         except (EOFError, ConnectionError, ValueError):
             pass
@@ -300,7 +330,7 @@ async def open_tail(
 
 
 class _RelayStream:
-    """A `ByteStream` through the node program's relay."""
+    """A `ByteStream` through the node program's relay. Each is used for one exchange, so none is ever idle."""
 
     def __init__(self, process: ByteProcess, reader: _Reader) -> None:
         self._process = process
@@ -325,11 +355,12 @@ async def open_relay(link: Link, *, python: str, host: str, port: int, timeout_s
     process, reader, _ = await _start(link, python, args)
     try:
         told = json.loads(await reader.line())
-    except (EOFError, ValueError) as error:
+    except (EOFError, ConnectionError, ValueError) as error:
         await process.close()
         raise UnreachableError("the relay ended without a word") from error
     if told.get("ok"):
         return _RelayStream(process, reader)
     await process.close()
-    kind = {"refused": DialRefusedError, "silent": DialSilentError}.get(told.get("error"), DialError)
+    # Without a route it is as with a closed port: nothing can listen there for us.
+    kind = DialSilentError if told.get("error") == "silent" else DialRefusedError
     raise kind(f"{host} port {port}: {told.get('text')}")

@@ -14,7 +14,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import Any, Dict, List, Optional
 
@@ -22,14 +21,28 @@ from . import proc, records
 from .redact import redact_argv
 
 _PR_SET_CHILD_SUBREAPER = 36
+_ASK_AGAIN_S = 5.0
+_LATE_TRIES = 120
+
+# The server must never lose its keeper to a signal that was meant for somebody else. SIGQUIT and the user signals are
+# here because engines send them to their parent (SGLang's ranks do when they fail), and an orphan's parent is us.
+_NOT_OURS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
 
 Json = Dict[str, Any]
 
 
 def run(orders: Json) -> None:
     """Carry out one launch, and stay until nothing of it is left."""
-    report = os.fdopen(os.dup(1), "w")
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    report = 1  # whoever ordered the launch reads it; written to bare, so that its end cannot hurt us
+    for number in _NOT_OURS:
         # Handlers, not SIG_IGN: what is ignored would stay ignored in the server.
         signal.signal(number, lambda _number, _frame: None)
     lock = _claim(orders["key"])
@@ -43,16 +56,16 @@ def run(orders: Json) -> None:
         _say(report, {"failed": {"code": refusal.code, "text": str(refusal), "detail": refusal.detail}})
         return
     _say(report, {"started": document})
-    report.close()
     for descriptor in (0, 1, 2):
         os.dup2(keeper.null, descriptor)
     keeper.keep()
 
 
-def _say(report: Any, document: Json) -> None:
+def _say(report: int, document: Json) -> None:
     try:
-        report.write(json.dumps(document) + "\n")
-        report.flush()
+        view = memoryview((json.dumps(document) + "\n").encode())
+        while view:
+            view = view[os.write(report, view) :]
     except OSError:
         pass  # whoever ordered the launch is gone; the run goes on, and the records tell of it
 
@@ -81,14 +94,21 @@ class _Keeper:
         self._run: Json = {}
         self._root: Optional[subprocess.Popen[bytes]] = None
         self._root_status: Optional[int] = None
+        self._exit: Optional[Json] = None
+        self._unwritten = False
 
     # ------------------------------------------------------------------------------- start
 
     def start(self) -> Json:
         """Write the record, open the log, start the server, write the record again."""
-        records.make_private(self._folder)
-        self._run = self._record()
-        self._write_run()
+        try:
+            records.make_private(self._folder)
+            self._run = self._record()
+            self._write_run()
+        except OSError as error:
+            self._abandon()
+            text = "%s cannot be written: %s" % (self._folder, error.strerror)
+            raise records.Refusal("state_dir", text, errno=error.errno) from error
         descriptor = self._open_log()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
@@ -101,7 +121,10 @@ class _Keeper:
         found = proc.stat(self._root.pid)
         ticks = found["start_ticks"] if found is not None else 0
         self._run["root"] = {"pid": self._root.pid, "start_ticks": ticks}
-        self._write_run()
+        try:
+            self._write_run()
+        except OSError:
+            self._unwritten = True  # the disk is full: the server runs all the same, and we tell of it on the lock
         return self._run
 
     def _record(self) -> Json:
@@ -176,9 +199,9 @@ class _Keeper:
             except OSError:
                 pass
         log = self._run.get("log") or {}
-        if not self.orders.get("log") and log.get("path"):
-            os.unlink(log["path"])
         try:
+            if not self.orders.get("log") and log.get("path"):
+                os.unlink(log["path"])
             os.rmdir(self._folder)
         except OSError:
             pass
@@ -194,36 +217,58 @@ class _Keeper:
         selector = selectors.DefaultSelector()
         selector.register(wake_read, selectors.EVENT_READ)
         selector.register(self._lock, selectors.EVENT_READ)
-        while not self._reap():
-            for key, _ in selector.select(timeout=5.0):
+        while True:
+            empty = self._reap()
+            if self._lock is not None and (empty or self._ended()):
+                # At once, before anything is waited for: this is the death notice.
+                selector.unregister(self._lock)
+                self._tell_end()
+            if self._unwritten:
+                self._write_late()
+            if empty:
+                break
+            for key, _ in selector.select(timeout=_ASK_AGAIN_S):
                 if key.fileobj is self._lock:
                     self._greet()
                 else:
                     _drain(wake_read)
-            if self._ended() and self._lock is not None:
-                selector.unregister(self._lock)
-                self._tell_end()
-        if self._lock is not None:
-            self._tell_end()
+        for _ in range(_LATE_TRIES):
+            if not self._unwritten:
+                break
+            time.sleep(_ASK_AGAIN_S)
+            self._write_late()
 
-    def _greet(self) -> None:
+    def _write_late(self) -> None:
+        """The disk had no room for the record of a server that runs: try once more."""
+        try:
+            self._write_run()
+            if self._exit is not None:
+                records.write(os.path.join(self._folder, "exit.json"), self._exit)
+        except OSError:
+            return
+        self._unwritten = False
+
+    def _greet(self) -> bool:
+        """Answer one that has connected. False where nobody waits."""
         assert self._lock is not None
         try:
             sock, _ = self._lock.accept()
         except OSError:
-            return
+            return False
         if records.peer_uid(sock) not in (os.getuid(), 0):
             sock.close()
-            return
+            return True
+        sock.setblocking(False)
         try:
             sock.sendall((json.dumps(self._run) + "\n").encode())
         except OSError:
             sock.close()
-            return
+            return True
         # Kept open until the end of the run: its end-of-file is the death notice. Dead ones are few and small.
         self._watchers.append(sock)
         if len(self._watchers) > 256:
             self._watchers.pop(0).close()
+        return True
 
     def _reap(self) -> bool:
         """Collect whatever ended. True when no process of the run is left."""
@@ -236,7 +281,7 @@ class _Keeper:
                 return False
             if self._root is not None and pid == self._root.pid:
                 self._root_status = status
-                self._root.returncode = 0  # reaped here: subprocess must not wait for it again
+                self._root.returncode = 0  # reaped here: subprocess must not wait for it once more
                 if not self.orders.get("detaches"):
                     self._write_end()
 
@@ -246,7 +291,14 @@ class _Keeper:
     def _tell_end(self) -> None:
         if self.orders.get("detaches"):
             self._write_end()
+        while self._greet():
+            pass  # whoever connected in this moment learns of the run too, not only of its end
+        notice = (json.dumps({"exit": self._exit}) + "\n").encode()
         for sock in self._watchers:
+            try:
+                sock.sendall(notice)
+            except OSError:
+                pass  # one that reads nothing still gets the end-of-file
             sock.close()
         self._watchers = []
         if self._lock is not None:
@@ -254,24 +306,26 @@ class _Keeper:
             self._lock = None
 
     def _write_end(self) -> None:
-        path = os.path.join(self._folder, "exit.json")
-        if os.path.exists(path):
-            return
+        """exit.json, once. A detaching command ends with its tree: the code that we saw is its start script's."""
         status = self._root_status if self._root_status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        left = proc.tree(self._run["run_id"], None, self._run["keeper"], thorough=False)
+        code = None if number is not None else os.WEXITSTATUS(status)
+        detaches = bool(self.orders.get("detaches"))
         stop = records.read(os.path.join(self._folder, "stop.json"))
-        records.write(
-            path,
-            {
-                "code": None if number is not None else os.WEXITSTATUS(status),
-                "signal": _signal_name(number) if number is not None else None,
-                "at": time.time(),
-                "log_size": records.log_size(self._run),
-                "left": left,
-                "stopped_by": stop.get("by") if stop else None,
-            },
-        )
+        self._exit = {
+            "code": None if detaches else code,
+            "signal": _signal_name(number) if number is not None and not detaches else None,
+            "root_code": code,
+            "at": time.time(),
+            "log_size": records.log_size(self._run),
+            "left": proc.tree(self._run["run_id"], None, self._run["keeper"], thorough=False),
+            "stopped_by": stop.get("by") if stop else None,
+        }
+        try:
+            # Not synced: it is the death notice, and after a crash of the machine the boot id tells the same.
+            records.write(os.path.join(self._folder, "exit.json"), self._exit, sync=False)
+        except OSError:
+            self._unwritten = True
 
 
 def _signal_name(number: int) -> str:
@@ -294,8 +348,4 @@ def main(orders: Json) -> None:
     try:
         run(orders)
     except Exception as error:  # whatever it is, whoever ordered the launch must hear of it
-        sys.stdout.write(
-            json.dumps({"failed": {"code": "keeper", "text": "%s: %s" % (type(error).__name__, error)}}) + "\n"
-        )
-        sys.stdout.flush()
-        raise
+        _say(1, {"failed": {"code": "keeper", "text": "%s: %s" % (type(error).__name__, error)}})

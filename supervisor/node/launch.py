@@ -5,41 +5,59 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import preflight, records
+from . import preflight, proc, records
 
 Json = Dict[str, Any]
 LOGIN_ENV_TIMEOUT_S = 20.0
+LOCK_WAIT_S = 3.0
 
 
 def login_environment() -> Dict[str, str]:
     """The environment of the user's login shell, read once; no shell stays around the server."""
-    shell = pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        shell = os.environ.get("SHELL") or "/bin/sh"
     # `env -0` cannot be confused by values with newlines; what the profile scripts print comes before the mark.
     mark = "ISUP-ENV-%d" % os.getpid()
-    try:
-        done = subprocess.run(
-            [shell, "-lc", "printf '%s\\0' " + mark + "; env -0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=LOGIN_ENV_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise records.Refusal("login_env", "the login shell %s gave no environment: %s" % (shell, error)) from error
-    _, found, text = done.stdout.partition(mark.encode() + b"\0")
+    status, said = _ask_shell(shell, "echo %s; exec /usr/bin/env -0" % mark)
+    _, found, text = said.rpartition(mark.encode() + b"\n")
     if not found:
-        raise records.Refusal(
-            "login_env", "the login shell %s ended with %d and no environment" % (shell, done.returncode)
-        )
+        raise records.Refusal("login_env", "the login shell %s ended with %d and no environment" % (shell, status))
     pairs = (item.partition(b"=") for item in text.split(b"\0") if b"=" in item)
     return {
         name.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape") for name, _, value in pairs
     }
+
+
+def _ask_shell(shell: str, command: str) -> Tuple[int, bytes]:
+    """Status and output of a command in a login shell. A leading dash in its name is what every shell understands."""
+    try:
+        process = subprocess.Popen(
+            ["-" + os.path.basename(shell), "-c", command],
+            executable=shell,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise records.Refusal("login_env", "the login shell %s cannot be run: %s" % (shell, error.strerror)) from error
+    try:
+        said, _ = process.communicate(timeout=LOGIN_ENV_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its own session: what its scripts started goes too
+        process.wait()
+        text = "the login shell %s gave no environment within %g s" % (shell, LOGIN_ENV_TIMEOUT_S)
+        raise records.Refusal("login_env", text) from None
+    return process.returncode, said
 
 
 def expand(words: Sequence[Sequence[Sequence[str]]], env: Mapping[str, str]) -> List[str]:
@@ -78,39 +96,54 @@ def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable
     if facts["kill_user_processes"] and facts["linger"] and facts["systemd_run"]:
         command = ["systemd-run", "--user", "--scope", "--quiet", "--collect", *command]
     records.make_private(records.key_dir(base, request["key"]))
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        told = _start_keeper(command, boot(orders))
+        if "failed" in told:
+            failed = told["failed"]
+            raise records.Refusal(failed["code"], failed["text"], **failed.get("detail", {}))
+        if "lost" not in told:
+            folder = records.run_dir(base, request["key"], request["run_id"])
+            return {"won": True, "run": told["started"], "dir": folder}
+        live = records.state(base, request["key"])["live"]
+        if live is not None or time.monotonic() > end:
+            return {"won": False, "run": live["run"] if live else None}
+        time.sleep(0.05)  # the holder was about to let go (its run has just ended, or could not start): once more
+
+
+def _start_keeper(command: Sequence[str], orders: bytes) -> Json:
+    """What a keeper that got these orders says first: started, lost, or failed."""
+    # Ours may be a server's environment (a node program that runs inside of a supervised one); the keeper is no part
+    # of that run.
+    env = {name: value for name, value in os.environ.items() if name != proc.MARKER}
     keeper = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         cwd="/",
+        env=env,
         close_fds=True,
         start_new_session=True,
     )
-    assert keeper.stdin is not None and keeper.stdout is not None
+    assert keeper.stdin is not None and keeper.stdout is not None and keeper.stderr is not None
     try:
-        keeper.stdin.write(boot(orders))
+        keeper.stdin.write(orders)
         keeper.stdin.close()
     except BrokenPipeError:
         pass  # its word on stdout, or the lack of one, tells why
-    line = keeper.stdout.readline()
-    keeper.stdout.close()
-    keeper.returncode = 0  # it outlives us: nobody waits for it
-    return _outcome(line, request, base)
-
-
-def _outcome(line: bytes, request: Json, base: str) -> Json:
-    try:
-        told = json.loads(line.decode("utf-8"))
-    except ValueError:
-        raise records.Refusal("keeper", "the keeper ended without a word") from None
-    if "failed" in told:
-        failed = told["failed"]
-        raise records.Refusal(failed["code"], failed["text"], **failed.get("detail", {}))
-    if "lost" in told:
-        live = records.state(base, request["key"])["live"]
-        return {"won": False, "run": live["run"] if live else None}
-    return {"won": True, "run": told["started"], "dir": records.run_dir(base, request["key"], request["run_id"])}
+    with keeper.stdout, keeper.stderr:
+        line = keeper.stdout.readline()
+        try:
+            told: Json = json.loads(line.decode("utf-8"))
+        except ValueError:
+            said = keeper.stderr.read(4096).decode("utf-8", "replace").strip()
+            raise records.Refusal("keeper", "the keeper ended without a word: %s" % (said[-300:] or "-")) from None
+    if "started" in told:
+        threading.Thread(target=keeper.wait, daemon=True).start()  # it outlives us, or is reaped
+    else:
+        keeper.wait()
+    return told
 
 
 def _check_log(found: Json) -> None:

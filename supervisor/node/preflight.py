@@ -112,11 +112,12 @@ def linger() -> Json:
             found["kill_user_processes"] = "true" in text
     except (OSError, subprocess.SubprocessError):
         pass
-    found["linger"] = os.path.exists("/var/lib/systemd/linger/" + _user())
+    found["linger"] = os.path.exists("/var/lib/systemd/linger/" + user_name())
     return found
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Our own user's name, the number where it has none."""
     try:
         import pwd
 

@@ -12,6 +12,7 @@ MARKER = "INFERENCE_SUPERVISOR_RUN"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DEAD_STATES = "ZXx"
+_MANY_THREADS = 16
 
 Process = Dict[str, Any]
 
@@ -83,13 +84,18 @@ def pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def children(pid: int) -> List[int]:
-    """Direct children. Uses the kernel's list where it has one (no scan of all of /proc)."""
+def children(pid: int) -> Optional[List[int]]:
+    """Direct children by the kernel's own lists; None where they are missing or dearer than a scan of /proc.
+
+    The kernel keeps one list a thread, and a process that loads a model has hundreds of threads.
+    """
     out: List[int] = []
     try:
         tasks = os.listdir("/proc/%d/task" % pid)
     except OSError:
         return out
+    if not _HAVE_CHILDREN or len(tasks) > _MANY_THREADS:
+        return None
     for task in tasks:
         try:
             with open("/proc/%d/task/%s/children" % (pid, task), "rb") as file:
@@ -104,12 +110,7 @@ _HAVE_CHILDREN = os.path.exists("/proc/self/task/%d/children" % os.getpid())
 
 def descendants(roots: Iterable[int]) -> Set[int]:
     """The roots and everything below them."""
-    below: Dict[int, List[int]] = {}
-    if not _HAVE_CHILDREN:
-        for pid in pids():
-            found = stat(pid)
-            if found is not None:
-                below.setdefault(found["ppid"], []).append(pid)
+    below: Optional[Dict[int, List[int]]] = None
     seen: Set[int] = set()
     todo = list(roots)
     while todo:
@@ -117,8 +118,22 @@ def descendants(roots: Iterable[int]) -> Set[int]:
         if pid in seen:
             continue
         seen.add(pid)
-        todo += children(pid) if _HAVE_CHILDREN else below.get(pid, [])
+        found = children(pid) if below is None else None
+        if found is None:
+            if below is None:
+                below = _by_parent()
+            found = below.get(pid, [])
+        todo += found
     return seen
+
+
+def _by_parent() -> Dict[int, List[int]]:
+    below: Dict[int, List[int]] = {}
+    for pid in pids():
+        found = stat(pid)
+        if found is not None:
+            below.setdefault(found["ppid"], []).append(pid)
+    return below
 
 
 def run_of(pid: int) -> Optional[str]:

@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import proc
-from .redact import secret_positions
+from .redact import secret_words
 
 PROTOCOL = 1
 RUNS_LOOKED_AT = 50
@@ -75,18 +75,26 @@ def run_dir(base: str, key: str, run_id: str) -> str:
 
 
 def make_private(path: str) -> None:
-    """Make a folder and its parents; those that we make are 0700."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    """Make a folder and its parents; those that we make are 0700 (`os.makedirs` gives that to the last one alone)."""
+    parent = os.path.dirname(path)
+    if parent and parent != path and not os.path.isdir(parent):
+        make_private(parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
-def write(path: str, document: Mapping[str, Any]) -> None:
+def write(path: str, document: Mapping[str, Any], *, sync: bool = True) -> None:
     """Write JSON so that a reader sees the old file or the new one, whatever dies when."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(document, file, sort_keys=True)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
@@ -161,9 +169,11 @@ def describe_run(folder: str) -> Optional[Json]:
         return None
     here = run.get("boot_id") == proc.boot_id()
     ended = read(os.path.join(folder, "exit.json"))
-    if ended is None and here and not run.get("root") and not _alive(run.get("keeper")):
-        # The keeper was killed between the start of the server and its record: the server carries the run's id.
-        run["root"] = proc.oldest(proc.marked(run["run_id"]))
+    nobody = ended is None and here and not _alive(run.get("keeper")) and not _alive(run.get("root"))
+    if nobody and (run.get("detaches") or not run.get("root")):
+        # The keeper was killed before it could record the server, or the server outlives its start script: both are
+        # found by the run's id that they carry.
+        run["root"] = proc.oldest(proc.marked(run["run_id"])) or run.get("root")
     return {
         "run": run,
         "exit": ended,
@@ -236,7 +246,7 @@ def fingerprint(base: str, argv: Sequence[str], cwd: str, env: Mapping[str, str]
     def salted(text: str) -> str:
         return hashlib.sha256(salt + text.encode("utf-8", "surrogateescape")).hexdigest()
 
-    secrets = secret_positions(argv)
+    secrets = secret_words(argv)
     words = [salted(word) if index in secrets else word for index, word in enumerate(argv)]
     hashes = {name: salted(value) for name, value in env.items()}
     canonical = json.dumps([words, cwd, hashes], sort_keys=True)

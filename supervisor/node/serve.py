@@ -63,7 +63,7 @@ class Server:
             python="%d.%d.%d" % sys.version_info[:3],
             boot_id=proc.boot_id(),
             uid=os.getuid(),
-            user=preflight._user(),
+            user=preflight.user_name(),
             home=os.path.expanduser("~"),
             hostname=socket.gethostname(),
             machine=records.machine_id(),
@@ -85,22 +85,16 @@ class Server:
                 selector.register(descriptor, selectors.EVENT_READ)
             ready = {key.fd for key, _ in selector.select(self._wait_s())}
             selector.close()
+            # The end of the run before what is asked: a request may replace the watch.
+            if self.run_watch is not None and ready & set(self.run_watch.descriptors()):
+                self.run_watch.ready()
             if 0 in ready and not self._read():
                 return
             if self.run_watch is not None:
-                if ready & set(self.run_watch.descriptors()):
-                    self.run_watch.ready()
                 self.run_watch.tick()
-            if self.port_watch is not None:
-                self.port_watch.tick()
 
     def _wait_s(self) -> float:
-        waits = [5.0]
-        if self.run_watch is not None:
-            waits.append(self.run_watch.next_tick_s())
-        if self.port_watch is not None:
-            waits.append(self.port_watch.next_tick_s())
-        return min(waits)
+        return min(5.0, self.run_watch.next_tick_s()) if self.run_watch is not None else 5.0
 
     def _read(self) -> bool:
         data = os.read(0, READ_BYTES)
@@ -117,13 +111,13 @@ class Server:
         try:
             request = json.loads(line.decode("utf-8"))
             number, op = request["id"], request["op"]
-        except (ValueError, KeyError, TypeError):
+        except Exception:  # whatever is wrong with a line, the program goes on
             self.say({"id": None, "error": {"code": "bad_request", "text": "not a request", "detail": {}}})
             return
-        if op in _SLOW:
+        if isinstance(op, str) and op in _SLOW:
             threading.Thread(target=self._answer, args=(number, op, _SLOW[op], request), daemon=True).start()
         else:
-            self._answer(number, op, _QUICK.get(op), request)
+            self._answer(number, op, _QUICK.get(op) if isinstance(op, str) else None, request)
 
     def _answer(self, number: int, op: str, handler: Optional[Handler], request: Json) -> None:
         error: Optional[Json] = None
@@ -134,11 +128,14 @@ class Server:
             result = handler(self, request)
         except Refusal as refusal:
             error = {"code": refusal.code, "text": str(refusal), "detail": refusal.detail}
-        except (KeyError, TypeError, ValueError, AssertionError) as problem:
-            error = {"code": "bad_request", "text": "%s: %s" % (type(problem).__name__, problem), "detail": {"op": op}}
         except OSError as problem:
             error = {"code": "os", "text": str(problem), "detail": {"op": op, "errno": problem.errno}}
-        self.say({"id": number, "error": error} if error is not None else {"id": number, "ok": result})
+        except Exception as problem:  # a request without a field, or of a wrong type: told, never the end
+            error = {"code": "bad_request", "text": "%s: %s" % (type(problem).__name__, problem), "detail": {"op": op}}
+        try:
+            self.say({"id": number, "error": error} if error is not None else {"id": number, "ok": result})
+        except BrokenPipeError:
+            pass  # the operator is gone, and the end of stdin says so too
 
     # ------------------------------------------------------------------------------- shared by requests
 
@@ -198,17 +195,24 @@ def _watch(server: Server, request: Json) -> Json:
     if server.run_watch is not None:
         server.run_watch.close()
     server.run_watch = None
+    # Its first look is made by the loop, so that its notices come after this reply.
     server.run_watch = watch.RunWatch(server.base, request["key"], request["run_id"], server.tell)
     return {}
 
 
 def _watch_port(server: Server, request: Json) -> Json:
     interval_s = float(request.get("interval_s") or 0.1)
-    server.port_watch = watch.PortWatch(request["host"], int(request["port"]), interval_s, server.tell)
+    fresh = watch.PortWatch(str(request["host"]), int(request["port"]), interval_s, server.tell)
+    if server.port_watch is not None:
+        server.port_watch.stop()
+    server.port_watch = fresh
+    fresh.start()
     return {}
 
 
 def _unwatch_port(server: Server, _request: Json) -> Json:
+    if server.port_watch is not None:
+        server.port_watch.stop()
     server.port_watch = None
     return {}
 
@@ -287,7 +291,6 @@ def _ping(_server: Server, _request: Json) -> Json:
 
 _QUICK: Dict[str, Handler] = {
     "fingerprint": _fingerprint,
-    "listeners": _listeners,
     "watch": _watch,
     "watch_port": _watch_port,
     "unwatch_port": _unwatch_port,
@@ -302,6 +305,7 @@ _SLOW: Dict[str, Handler] = {
     "state": _state,
     "preflight": _preflight,
     "launch": _launch,
+    "listeners": _listeners,
     "tree": _tree,
     "log_lines": _log_lines,
     "runs": _runs,

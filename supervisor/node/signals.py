@@ -53,7 +53,7 @@ def send(targets: Iterable[Dict[str, Any]], name: str) -> Dict[str, Any]:
         except ProcessLookupError:
             gone.append(pid)
             continue
-        except PermissionError:
+        except OSError:  # not permitted; or no process but a thread (EINVAL)
             denied.append(pid)
             continue
         sent.append(pid)

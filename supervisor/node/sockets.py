@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+import threading
+import time
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import proc
 
 _LISTEN = "0A"
+UNSEEN_S = 1.0
 # They accept a connection before anything in the container listens, and their pid says nothing of the server.
 _PROXIES = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "passt", "conmon")
 
@@ -53,52 +56,51 @@ class Owners:
     """Finds the processes behind sockets, and remembers them, so that asking at 13 Hz stays cheap."""
 
     def __init__(self) -> None:
-        self._holders: Dict[int, Tuple[int, int, str]] = {}
+        self._lock = threading.Lock()
+        # inode → pid, start ticks, the link under /proc/PID/fd, and the tree that was searched when it was found
+        self._holders: Dict[int, Tuple[int, int, str, FrozenSet[int]]] = {}
+        self._unseen: Dict[int, float] = {}
 
     def holder(self, inode: int, first: Set[int]) -> Optional[int]:
         """The pid that holds this socket, looked for in `first` before anywhere else; None where none is visible."""
         known = self._holders.get(inode)
         target = "socket:[%d]" % inode
         if known is not None:
-            pid, ticks, link = known
-            found = proc.stat(pid)
-            if found is not None and found["start_ticks"] == ticks and _readlink(link) == target and pid in first:
+            pid, ticks, link, searched = known
+            # A process that another one's tree shares its socket with counts as ours: so look again when ours grew.
+            if proc.alive(pid, ticks) and _readlink(link) == target and (pid in first or first <= searched):
                 return pid
-        for pid in sorted(first):
-            held = _find(pid, target)
-            if held is not None:
-                return self._remember(inode, pid, held)
-        if known is not None and _readlink(known[2]) == target:
-            return known[0]
-        for pid in proc.pids():
-            if pid in first:
-                continue
-            held = _find(pid, target)
-            if held is not None:
-                return self._remember(inode, pid, held)
+        if time.monotonic() < self._unseen.get(inode, 0.0):
+            return None
+        for group in (sorted(first), (pid for pid in proc.pids() if pid not in first)):
+            for pid in group:
+                found = _find(pid, target)
+                described = proc.stat(pid) if found is not None else None
+                if found is not None and described is not None:
+                    self._forget_some()
+                    self._holders[inode] = (pid, described["start_ticks"], found, frozenset(first))
+                    return pid
+        self._unseen[inode] = time.monotonic() + UNSEEN_S
         return None
 
-    def _remember(self, inode: int, pid: int, link: str) -> int:
-        found = proc.stat(pid)
-        if found is not None:
-            if len(self._holders) > 1000:
-                self._holders.clear()
-            self._holders[inode] = (pid, found["start_ticks"], link)
-        return pid
+    def _forget_some(self) -> None:
+        if len(self._holders) + len(self._unseen) > 1000:
+            self._holders.clear()
+            self._unseen.clear()
 
     def classify(self, port: int, ours: Callable[[], Set[int]], run_id: Optional[str]) -> List[Listener]:
         """The listeners on a port, each with pid, title, owner (ours, other, unknown) and why."""
-        rows = listening(port)
-        mine = ours() if rows else set()
-        for row in rows:
-            pid = self.holder(row["inode"], mine)
-            row["pid"], row["title"], row["start_ticks"] = pid, "", None
-            if pid is not None:
-                described = proc.describe(pid)
+        with self._lock:
+            rows = listening(port)
+            mine = ours() if rows else set()
+            for row in rows:
+                pid = self.holder(row["inode"], mine)
+                row["pid"], row["title"], row["start_ticks"] = pid, "", None
+                described = proc.describe(pid) if pid is not None else None
                 if described is not None:
                     row["title"], row["start_ticks"] = described["title"], described["start_ticks"]
-            row["owner"], row["why"] = _owner(row, pid in mine, run_id)
-        return rows
+                row["owner"], row["why"] = _owner(row, pid in mine, run_id)
+            return rows
 
 
 def _owner(row: Listener, in_tree: bool, run_id: Optional[str]) -> Tuple[str, str]:
@@ -149,8 +151,12 @@ def accepts(host: str, port: int, wait_s: float = 0.5) -> Optional[str]:
     """The first address of `host` where a connection is accepted, None when it is refused everywhere."""
     for address in addresses(host):
         try:
-            with socket.create_connection((address, port), timeout=wait_s):
-                return address
+            with socket.create_connection((address, port), timeout=wait_s) as sock:
+                if sock.getsockname()[:2] != sock.getpeername()[:2]:
+                    return address
+                # A port of the ephemeral range that nobody listens on can be given to ourselves as the source: the
+                # kernel then connects the socket to itself. Reset, so that it is free again at once.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
             continue
     return None
@@ -165,8 +171,3 @@ def visible(host: str, port: int) -> Optional[str]:
         if rows & ({address} | wildcards | mapped):
             return address
     return None
-
-
-def is_local(host: str) -> bool:
-    """Whether every address of `host` is this machine's loopback."""
-    return all(item.startswith("127.") or item == "::1" for item in addresses(host))

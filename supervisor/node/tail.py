@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import stat
 import time
 from typing import Any, Dict, Optional
 
@@ -51,10 +52,15 @@ class Tail:
 
     def _open(self) -> None:
         try:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            # Not blocking: opening a pipe would wait for a writer.
+            opened = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return
-        info = os.fstat(self._file)
+        info = os.fstat(opened)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(opened)
+            return
+        self._file = opened
         self._identity = (info.st_dev, info.st_ino)
         other = self._want[1] is not None and self._want != self._identity
         if other or info.st_size < self._offset:

@@ -1,12 +1,17 @@
-"""Watches one run and one port, and tells changes. Driven by the serve loop: sockets to select on, and a tick."""
+"""Watches one run and one port, and tells changes. Decides nothing: what a change means is the operator's side's.
+
+`RunWatch` is driven by the serve loop (descriptors to select on, and a tick); `PortWatch` has a thread of its own,
+since a connect to an address that swallows packets would hold everything else up.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import proc, records, signals, sockets
 
@@ -14,9 +19,12 @@ Json = Dict[str, Any]
 Tell = Callable[..., None]
 
 TREE_EVERY_S = 1.0
+LEFT_EVERY_S = 0.2
 THOROUGH_EVERY_S = 10.0
 ROOT_EVERY_S = 0.1
 ASK_AGAIN_S = 5.0
+OPEN_EVERY_S = 0.5
+RSS_STEP_BYTES = 64 * 1024 * 1024
 
 
 class RunWatch:
@@ -32,28 +40,39 @@ class RunWatch:
         described = records.describe_run(self._folder)
         if described is None:
             raise records.Refusal("no_run", "there is no run %s of %s on this node" % (run_id, key))
-        self.run = described["run"]
+        self.run: Json = described["run"]
+        self._here = self.run.get("boot_id") == proc.boot_id()
         self._ended = False
         self._gone = False
         self._stop_told = False
-        self._tree: Optional[List[Json]] = None
-        self._tree_at = self._thorough_at = self._root_at = 0.0
+        self._keeper_told = False
+        self._exit: Optional[Json] = None
+        self._pending = b""
+        self._tree: List[Json] = []
+        self._told_tree: Optional[List[Any]] = None
+        self._told_rss_bytes = 0
+        self._tree_at = self._thorough_at = self._root_at = float("-inf")
         self._lock: Optional[socket.socket] = None
         self._pidfd: Optional[int] = None
         if described["exit"] is None:
             self._attach()
-        self.tick()
 
     def _attach(self) -> None:
+        # The lock is asked only while this run's own keeper lives: a newer run may hold it by now.
+        if self._keeper_lives():
+            self._lock = records.connect_lock(self._key)
         root = self.run.get("root")
-        self._lock = records.connect_lock(self._key)
         if self._lock is not None:
             self._lock.setblocking(False)
-        elif root and proc.alive(root["pid"], root["start_ticks"]):
+        elif root and self._here and proc.alive(root["pid"], root["start_ticks"]):
             try:
                 self._pidfd = signals.pidfd_open(root["pid"])
             except OSError:
-                self._pidfd = None
+                self._pidfd = None  # an old kernel: looked at every 100 ms instead
+
+    def _keeper_lives(self) -> bool:
+        keeper = self.run.get("keeper")
+        return keeper is not None and self._here and proc.alive(keeper["pid"], keeper["start_ticks"])
 
     def descriptors(self) -> List[int]:
         """What becomes readable at the end."""
@@ -65,12 +84,14 @@ class RunWatch:
         return out
 
     def ready(self) -> None:
-        """A descriptor is readable: the keeper greets, or the end has come."""
+        """A descriptor is readable: the keeper says something, or the end has come."""
         if self._pidfd is not None:
-            self._release()
+            os.close(self._pidfd)
+            self._pidfd = None
         if self._lock is not None:
             self._read_lock()
-        self.tick(now_root=True)
+        if not self._ended:
+            self._look_for_end()
 
     def _read_lock(self) -> None:
         assert self._lock is not None
@@ -80,20 +101,19 @@ class RunWatch:
             return
         except OSError:
             data = b""
+        lines = (self._pending + data).split(b"\n")
+        self._pending = lines.pop()
+        for line in lines:
+            told = json.loads(line.decode("utf-8"))
+            if "exit" in told:
+                self._exit = told["exit"]
+            elif told.get("run_id") == self.run["run_id"]:
+                self.run = told
         if not data:
-            self._release()
-            if records.read(os.path.join(self._folder, "exit.json")) is None:
-                self._tell("keeper_gone")  # killed: the root may live on, and nobody will know its exit code
-                self._attach()
-            return
-        try:
-            told = json.loads(data.decode("utf-8"))
-        except ValueError:
-            return
-        if told.get("run_id") == self.run["run_id"]:
-            self.run = told
+            self.close()
 
-    def _release(self) -> None:
+    def close(self) -> None:
+        """Stop listening for the end."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -101,79 +121,99 @@ class RunWatch:
             os.close(self._pidfd)
             self._pidfd = None
 
-    def close(self) -> None:
-        """Stop watching."""
-        self._release()
+    # ------------------------------------------------------------------------------- what is due
 
     def next_tick_s(self) -> float:
         """Seconds until `tick` has something to do."""
         if self._gone:
             return 3600.0
-        now = time.monotonic()
-        due = self._tree_at + TREE_EVERY_S
+        due = self._tree_at + (LEFT_EVERY_S if self._ended else TREE_EVERY_S)
         if not self._ended and self._lock is None:
             due = min(due, self._root_at + ROOT_EVERY_S)
-        return max(0.0, due - now)
+        return max(0.0, due - time.monotonic())
 
-    def tick(self, now_root: bool = False) -> None:
+    def tick(self) -> None:
         """Look at what is due."""
+        if self._gone:
+            return
         now = time.monotonic()
-        if not self._ended and (now_root or self._lock is None or now - self._tree_at >= TREE_EVERY_S):
+        tree_due = now - self._tree_at >= (LEFT_EVERY_S if self._ended else TREE_EVERY_S)
+        if not self._ended and (tree_due or (self._lock is None and now - self._root_at >= ROOT_EVERY_S)):
             self._root_at = now
             self._look_for_end()
-        if not self._gone and (now - self._tree_at >= TREE_EVERY_S or (now_root and self._ended)):
+        if tree_due:
             self._tree_at = now
+            self._look_for_stop()
             self._look_at_tree(now)
-        if not self._stop_told:
-            stop = records.read(os.path.join(self._folder, "stop.json"))
-            if stop is not None:
-                self._stop_told = True
-                self._tell("stop", stop=stop)
+
+    def _look_for_stop(self) -> None:
+        if self._stop_told:
+            return
+        stop = records.read(os.path.join(self._folder, "stop.json"))
+        if stop is not None:
+            self._stop_told = True
+            self._tell("stop", stop=stop)
 
     def _look_for_end(self) -> None:
-        ended = records.read(os.path.join(self._folder, "exit.json"))
-        root = self.run.get("root")
+        ended = self._exit or records.read(os.path.join(self._folder, "exit.json"))
         if ended is None:
-            if self._lock is not None:
+            if self._lock is not None or self._keeper_lives():
                 return
-            if root and proc.alive(root["pid"], root["start_ticks"]) and self.run.get("boot_id") == proc.boot_id():
+            if not self._keeper_told:
+                self._keeper_told = True
+                self._tell("keeper_gone")  # killed: the root may live on, and nobody will know its exit code
+                self._attach()
+            if self._lives_without_keeper():
                 return
             ended = {"code": None, "signal": None, "unknown": True, "at": time.time(), "log_size": None, "left": []}
         self._ended = True
-        self._release()
-        stop = records.read(os.path.join(self._folder, "stop.json"))
+        self.close()
+        self._look_for_stop()
+        self._tree_at = float("-inf")  # what is left is told at once
         size = ended.get("log_size")
         self._tell(
             "exit",
             exit=ended,
-            stop=stop,
+            stop=records.read(os.path.join(self._folder, "stop.json")),
             log_size=size if size is not None else records.log_size(self.run),
             left=ended.get("left") or [],
         )
 
+    def _lives_without_keeper(self) -> bool:
+        root = self.run.get("root")
+        if not self._here:
+            return False
+        if root and proc.alive(root["pid"], root["start_ticks"]):
+            return True
+        if root and not self.run.get("detaches"):
+            return False
+        if any(proc.alive(item["pid"], item["start_ticks"]) for item in self._tree):
+            return True
+        self.run["root"] = proc.oldest(proc.marked(self.run["run_id"])) or root
+        return self.run["root"] is not root
+
     def _look_at_tree(self, now: float) -> None:
-        thorough = self._ended or now - self._thorough_at >= THOROUGH_EVERY_S
+        known = [item for item in self._tree if self._here and proc.alive(item["pid"], item["start_ticks"])]
+        thorough = now - self._thorough_at >= THOROUGH_EVERY_S or (self._ended and not known)
         if thorough:
             self._thorough_at = now
-        tree = proc.tree(self.run["run_id"], self.run.get("root"), self.run.get("keeper"), thorough=thorough)
-        if not thorough and self._tree:
-            known = {item["pid"] for item in tree}
-            tree += [
-                item for item in self._tree if item["pid"] not in known and proc.alive(item["pid"], item["start_ticks"])
-            ]
-        seen = [(item["pid"], item["start_ticks"]) for item in tree]
-        if self._tree is None or seen != [(item["pid"], item["start_ticks"]) for item in self._tree]:
-            self._tell("tree", tree=tree)
+        run = self.run
+        tree = proc.tree(run["run_id"], run.get("root"), run.get("keeper"), thorough=thorough) if self._here else []
+        seen = {item["pid"] for item in tree}
+        tree += [item for item in known if item["pid"] not in seen]
         self._tree = tree
+        identities = [(item["pid"], item["start_ticks"], item["title"]) for item in tree]
+        rss_bytes = sum(item["rss_bytes"] for item in tree)
+        if identities != self._told_tree or abs(rss_bytes - self._told_rss_bytes) >= RSS_STEP_BYTES:
+            self._told_tree, self._told_rss_bytes = identities, rss_bytes
+            self._tell("tree", tree=tree)
         if self._ended and not tree:
             self._gone = True
             self._tell("tree_gone")
 
-    def pids(self) -> set:  # type: ignore[type-arg]
-        """The pids of the tree as of the last look, looked at anew where there was none."""
-        if not self._tree:
-            self._look_at_tree(time.monotonic())
-        return {item["pid"] for item in self._tree or []}
+    def pids(self) -> Set[int]:
+        """The pids of the tree as of the last look."""
+        return {item["pid"] for item in self._tree}
 
 
 class PortWatch:
@@ -181,29 +221,36 @@ class PortWatch:
 
     def __init__(self, host: str, port: int, interval_s: float, tell: Tell) -> None:
         self._host, self._port, self._interval_s, self._tell = host, port, interval_s, tell
-        self._local = sockets.is_local(host)
-        self._open: Optional[bool] = None
-        self._at = float("-inf")
-        self.tick()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
-    def next_tick_s(self) -> float:
-        """Seconds until the next look."""
-        pace = ASK_AGAIN_S if self._open and not self._local else self._interval_s
-        return max(0.0, self._at + pace - time.monotonic())
+    def start(self) -> None:
+        """Look at once, and from then on."""
+        self._thread.start()
 
-    def tick(self) -> None:
-        """Look, where it is time."""
-        if self.next_tick_s() > 0:
-            return
-        self._at = time.monotonic()
-        # On this machine /proc tells without a connection that a server would see and log.
-        if self._local and os.path.exists("/proc/net/tcp"):
-            address = sockets.visible(self._host, self._port)
-            if address is None and not self._open:
-                address = sockets.accepts(self._host, self._port)
-        else:
-            address = sockets.accepts(self._host, self._port)
-        is_open = address is not None
-        if is_open is not self._open:
-            self._open = is_open
-            self._tell("port", open=is_open, address=address)
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._stopped.set()
+
+    def _work(self) -> None:
+        told: Optional[bool] = None
+        address: Optional[str] = None
+        in_table = False
+        while not self._stopped.is_set():
+            found: Optional[str]
+            if address is not None and in_table:
+                # The server sees nothing of this. What has gone from the table is asked once more before it is told.
+                found = sockets.visible(self._host, self._port) or sockets.accepts(self._host, self._port)
+            else:
+                found = sockets.accepts(self._host, self._port)
+            if self._stopped.is_set():
+                return
+            in_table = found is not None and sockets.visible(self._host, self._port) is not None
+            address = found
+            if (found is not None) is not told:
+                told = found is not None
+                try:
+                    self._tell("port", open=told, address=found)
+                except OSError:
+                    return  # the operator is gone
+            self._stopped.wait(self._interval_s if not told else OPEN_EVERY_S if in_table else ASK_AGAIN_S)
