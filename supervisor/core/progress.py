@@ -1,0 +1,103 @@
+"""Lines of a log read by an engine's rules: stages with their progress, ready lines, fatal lines. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from msgspec import Struct
+
+from supervisor.core.engine import Engine
+
+MATCHED_CHARS = 2000
+"""Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
+
+
+class Read(Struct, frozen=True, kw_only=True):
+    """What one line tells. `stage` "" where it tells none."""
+
+    stage: str = ""
+    done: int | None = None
+    total: int | None = None
+    fraction: float | None = None
+    ready: bool = False
+    fatal: str = ""
+
+
+NOTHING = Read()
+
+
+class LineReader:
+    """One engine's rules, compiled once. Most lines are noise: one combined pattern tells that quickly."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._stages = [(stage.name, re.compile(stage.pattern)) for stage in engine.stages]
+        self._ready = [re.compile(line.pattern) for line in engine.ready_lines]
+        self._fatal = [(re.compile(line.pattern), line.why) for line in engine.fatal_lines]
+        patterns = [stage.pattern for stage in engine.stages]
+        patterns += [line.pattern for line in (*engine.ready_lines, *engine.fatal_lines)]
+        # Named groups may stand once in a pattern: the combined one only asks whether anything fits.
+        unnamed = [re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns]
+        self._any = re.compile("|".join(f"(?:{pattern})" for pattern in unnamed)) if unnamed else None
+
+    def read(self, text: str) -> Read:
+        """What this line tells."""
+        text = text[:MATCHED_CHARS]
+        if self._any is None or self._any.search(text) is None:
+            return NOTHING
+        for pattern, why in self._fatal:
+            if pattern.search(text):
+                return Read(fatal=why or text)
+        if any(pattern.search(text) for pattern in self._ready):
+            return Read(ready=True)
+        for name, pattern in self._stages:
+            match = pattern.search(text)
+            if match is not None:
+                return _progress(name, match.groupdict())
+        return NOTHING
+
+
+def _progress(stage: str, groups: dict[str, str | None]) -> Read:
+    done = int(groups["done"] or 0) if groups.get("done") else None
+    total = int(groups["total"] or 0) if groups.get("total") else None
+    fraction = None
+    if groups.get("percent"):
+        fraction = float(groups["percent"] or 0) / 100
+    if done is not None and total:
+        fraction = done / total  # the printed percentage is rounded, the counts are not
+    return Read(stage=stage, done=done, total=total, fraction=None if fraction is None else min(1.0, fraction))
+
+
+class ErrorLines:
+    """Which lines look like errors, by the engine's own patterns and the usual words; noise excluded."""
+
+    USUAL = (
+        r"\b(?:[A-Z]\w*(?:Error|Exception|Exit|Interrupt)|error|ERROR|Error|FATAL|Fatal|fatal|panic|Traceback|"
+        r"CRITICAL|Killed|Segmentation fault|core dumped|failed to|cannot|couldn't)\b"
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @cached_property
+    def _own(self) -> list[re.Pattern[str]]:
+        return [re.compile(line.pattern) for line in self._engine.error_lines]
+
+    @cached_property
+    def _noise(self) -> list[re.Pattern[str]]:
+        return [re.compile(line.pattern) for line in self._engine.noise_lines]
+
+    @cached_property
+    def _usual(self) -> re.Pattern[str]:
+        return re.compile(self.USUAL)
+
+    def own(self, text: str) -> bool:
+        """By a pattern that the engine's file gives."""
+        return any(pattern.search(text[:MATCHED_CHARS]) for pattern in self._own)
+
+    def looks(self, text: str) -> bool:
+        """By any of them, and no noise."""
+        text = text[:MATCHED_CHARS]
+        if any(pattern.search(text) for pattern in self._noise):
+            return False
+        return self.own(text) or self._usual.search(text) is not None
