@@ -69,6 +69,7 @@ class Machine:
         self._ended: ev.Ended | None = None
         self._stage: ev.Progress | None = None
         self._root: deque[ev.Evidence] = deque(maxlen=1)
+        self._accepted: ev.Evidence | None = None
 
     def __repr__(self) -> str:
         return f"<Machine {self.phase.value}, link {self.link.value}, run {self.run_id or '-'}>"
@@ -137,6 +138,10 @@ class Machine:
         if target is None:
             return self._alarm(given, fact)
         evidence = [_evidence_of(fact)]
+        if given is Input.ANSWER_READY:
+            self._accepted = evidence[0]
+        if target is Phase.SERVING and self._accepted is not None and given is Input.VERIFIED:
+            evidence.append(self._accepted)
         if target is Phase.LOADING and given is not Input.PROCESS_SEEN and self._root:
             evidence.append(self._root[0])
         out: list[ev.AnyEvent] = [self._enter(target, fact.at, tuple(evidence))]
@@ -166,6 +171,7 @@ class Machine:
         self._log_read = 0
         self._ended = None
         self._stage = None
+        self._accepted = None
         self._root.clear()
 
     def _alarm(self, given: Input, fact: ev.AnyFact) -> list[ev.AnyEvent]:

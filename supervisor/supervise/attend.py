@@ -1,0 +1,303 @@
+"""Attends one run: hears the node's notices, reads the log, looks at the health endpoint, asks for a generation.
+
+Survives the connection: `attend()` is called again with each new one, and goes on where it stood. All that it learns
+goes to the desk as facts; it never changes a phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from supervisor.adapters.http import Http
+from supervisor.core import events as ev
+from supervisor.core.diagnose import finding_of_end
+from supervisor.core.events import Phase, Verdict
+from supervisor.core.judge import Listener
+from supervisor.core.lines import LineSplitter
+from supervisor.core.machine import DRAIN_S
+from supervisor.core.progress import LineReader
+from supervisor.core.wait import VERIFICATION
+from supervisor.supervise.begin import Run
+from supervisor.supervise.connection import Connection, first_of
+from supervisor.supervise.desk import Desk
+from supervisor.supervise.follow import frames
+from supervisor.supervise.plan import Plan
+from supervisor.supervise.probe import Prober
+from supervisor.supervise.stop import RELEASE, processes
+from supervisor.supervise.verify import Verifier
+
+CLOSED_EVERY_S = 1.0
+"""How often "nothing listens" is told again; the node itself looks every 100 ms."""
+WARMING_EVERY_S = 0.06
+WARMING_SLOWLY_S = 0.25
+QUICK_FOR_S = 30.0
+"""How long the quick pace lasts after the last thing that moved: a 503 for hours must not fill an access log."""
+
+_LOOKED_AT = {Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED}
+
+
+class Attendance:
+    """One run under our eyes."""
+
+    def __init__(self, plan: Plan, run: Run, connection: Connection, desk: Desk) -> None:
+        self._plan = plan
+        self._run = run
+        self._connection = connection
+        self._desk = desk
+        self._reader = LineReader(plan.engine)
+        self._splitter = LineSplitter(offset=run.position.offset, lines_before=run.lines_before)
+        self._wake = asyncio.Event()
+        self._port_open = False
+        self._moved_at = desk.clock.now()
+        self._exit: ev.Exit | None = None
+        self._verify_over = False
+        self._timers: set[asyncio.Task[None]] = set()
+        self.tree: tuple[ev.Process, ...] = ()
+
+    @property
+    def run(self) -> Run:
+        """The run that is attended."""
+        return self._run
+
+    async def attend(self) -> None:
+        """Attend over the present connection. Raises `UnreachableError` when it breaks; never returns."""
+        client = self._connection.client
+        await client.request("watch", key=self._plan.key, run_id=self._run.run_id)
+        url = self._run.settled.url
+        self._port_open = False
+        await client.request("watch_port", host=url.host, port=url.port, interval_s=0.1)
+        http = Http(self._connection.dial)
+        try:
+            await first_of(
+                asyncio.create_task(self._connection.wait_lost()),
+                asyncio.create_task(self._hear()),
+                asyncio.create_task(self._read_log()),
+                asyncio.create_task(self._look(http)),
+            )
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            await asyncio.gather(*self._timers, return_exceptions=True)
+            await http.close()
+
+    def phase_changed(self, change: ev.PhaseChanged) -> None:
+        """Called at every change of the phase: wakes the looks, and tells why a run failed."""
+        self._moved_at = change.at
+        self._wake.set()
+        if change.to is Phase.FAILED:
+            self._desk.tell(self._finding(change))
+
+    def _finding(self, change: ev.PhaseChanged) -> ev.Finding:
+        log = self._desk.hub.view.log
+        if self._exit is not None:
+            return finding_of_end(self._exit, log, self._plan.engine, change.at)
+        text = change.evidence[0].text
+        return ev.Finding(
+            at=change.at, category="unknown", detail="fatal line", cause=text, line=text, confidence="sure"
+        )
+
+    # ------------------------------------------------------------------------------- notices
+
+    async def _hear(self) -> None:
+        async for notice in self._connection.client.notices():
+            self._notice(notice)
+        await asyncio.Event().wait()  # the program ended: the link's own watcher tells why
+
+    def _notice(self, notice: dict[str, Any]) -> None:
+        now = self._desk.clock.now()
+        match notice["notice"]:
+            case "tree":
+                self._tree(now, notice["tree"])
+            case "port":
+                self._port_open = bool(notice["open"])
+                self._moved_at = now
+                self._wake.set()
+            case "exit":
+                self._ended(now, notice)
+            case "stop":
+                self._desk.note(ev.StopBegan(at=now, by=notice["stop"].get("by") or "somebody"))
+            case "tree_gone":
+                self._desk.note(ev.TreeGone(at=now, release=RELEASE))
+            case "keeper_gone":
+                self._desk.warn("the keeper was killed: the server lives on, its exit code will be unknown")
+            case _:
+                pass
+
+    def _tree(self, now: float, raw: list[dict[str, Any]]) -> None:
+        self.tree = processes(raw)
+        known = self._run.root
+        root = next((p for p in self.tree if known is not None and p.pid == known.pid), None)
+        if root is None and self._plan.detaches and self.tree:
+            root = self.tree[0]
+        if root is not None:
+            text = f"process {root.pid} lives: {root.title[:120]}"
+            self._desk.note(ev.ProcessSeen(at=now, root=root, text=text))
+
+    def _ended(self, now: float, notice: dict[str, Any]) -> None:
+        told = notice["exit"]
+        self._exit = ev.Exit(code=told.get("code"), signal=told.get("signal"))
+        stop = notice["stop"]
+        self._desk.note(
+            ev.Ended(
+                at=now,
+                exit=self._exit,
+                log_size=notice["log_size"],
+                left=processes(notice["left"]),
+                stopped_by=(stop.get("by") or "somebody") if stop else None,
+            )
+        )
+        timer = asyncio.create_task(self._tick_later())
+        self._timers.add(timer)
+        timer.add_done_callback(self._timers.discard)
+
+    async def _tick_later(self) -> None:
+        await self._desk.clock.sleep(DRAIN_S + 0.001)
+        self._desk.note(ev.Tick(at=self._desk.clock.now()))
+
+    # ------------------------------------------------------------------------------- the log
+
+    async def _read_log(self) -> None:
+        if not self._run.position.path:
+            await asyncio.Event().wait()
+        async for frame in frames(self._connection, self._run.position):
+            now = self._desk.clock.now()
+            if frame.rotated:
+                self._splitter = LineSplitter()
+                self._desk.warn(
+                    f"the log {self._run.position.path} was replaced by another file: read on from its start"
+                )
+            for line in self._splitter.feed(frame.data) if frame.data else ():
+                self._line(now, line.text, line.line_no, line.offset, line.living)
+            self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
+
+    def _line(self, now: float, text: str, line_no: int, offset: int, living: bool) -> None:
+        self._desk.tell(ev.Log(at=now, text=text, line_no=line_no, offset=offset, living=living))
+        read = self._reader.read(text)
+        if read.stage:
+            self._moved_at = now
+            self._desk.note(
+                ev.StageSeen(
+                    at=now, stage=read.stage, done=read.done, total=read.total, fraction=read.fraction, line=text
+                )
+            )
+        elif read.ready:
+            self._moved_at = now
+            self._desk.note(ev.ReadyLineSeen(at=now, line=text[:200]))
+            self._wake.set()
+        elif read.fatal:
+            self._desk.note(ev.CannotComeUp(at=now, text=f"{read.fatal} ({text[:200]})"))
+
+    # ------------------------------------------------------------------------------- health
+
+    async def _look(self, http: Http) -> None:
+        prober = self._prober(http)
+        while True:
+            self._wake.clear()
+            phase = self._desk.phase
+            if phase not in _LOOKED_AT:
+                await self._wake.wait()
+                continue
+            if not self._port_open:
+                self._closed()
+                await self._pause(CLOSED_EVERY_S)
+                continue
+            answer = await prober.look()
+            now = self._desk.clock.now()
+            self._desk.note(ev.Answered(at=now, answer=answer))
+            if answer.verdict is Verdict.READY:
+                await self._verify(http, prober, answer)
+            await self._pause(self._pace_s(now))
+
+    def _closed(self) -> None:
+        url = self._run.settled.url
+        answer = ev.Answer(
+            verdict=Verdict.REFUSED,
+            why=f"nothing listens on {url.host_header} (looked at on the node)",
+            address=url.host_header,
+            cause="refused",
+            owner=ev.Owner.UNKNOWN,
+        )
+        self._desk.note(ev.Answered(at=self._desk.clock.now(), answer=answer))
+
+    def _pace_s(self, now: float) -> float:
+        match self._desk.phase:
+            case Phase.SERVING | Phase.HEALTHY:
+                return self._plan.engine.health.serving_interval_s
+            case Phase.DEGRADED:
+                return CLOSED_EVERY_S
+            case _:
+                return WARMING_EVERY_S if now - self._moved_at < QUICK_FOR_S else WARMING_SLOWLY_S
+
+    async def _pause(self, wait_s: float) -> None:
+        """Wait for the next look, or for what makes one worth it at once."""
+        sleep = asyncio.ensure_future(self._desk.clock.sleep(wait_s))
+        wake = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait((sleep, wake), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in (sleep, wake):
+                future.cancel()
+            await asyncio.gather(sleep, wake, return_exceptions=True)
+
+    def _prober(self, http: Http) -> Prober:
+        settled = self._run.settled
+        key = self._plan.api_key or settled.learnt.api_key
+        return Prober(
+            http,
+            settled.url,
+            self._plan.engine,
+            listeners=self._listeners,
+            owner_any=self._plan.owner_any,
+            expected_models=settled.expected_models,
+            api_key=key.reveal() if key is not None else None,
+        )
+
+    async def _listeners(self, port: int) -> Sequence[Listener]:
+        reply = await self._connection.client.request(
+            "listeners", port=port, run={"key": self._plan.key, "run_id": self._run.run_id}
+        )
+        return [msgspec.convert(_known_fields(item), Listener, strict=False) for item in reply["listeners"]]
+
+    async def verify_again(self) -> None:
+        """Ask for a generation at the next look, whatever the last one came to."""
+        self._verify_over = False
+        self._wake.set()
+
+    async def _verify(self, http: Http, prober: Prober, answer: ev.Answer) -> None:
+        completion, plan = self._plan.engine.completion, self._plan.verify
+        if self._verify_over or plan is None or completion is None or self._desk.phase is Phase.WARMING:
+            return
+        self._verify_over = True
+        key = self._plan.api_key or self._run.settled.learnt.api_key
+        verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=key)
+        address = answer.address.rpartition(":")[0].strip("[]")
+        wanted: Callable[[], bool] = lambda: self._desk.phase in (Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)  # noqa: E731
+        verdict = await verifier.run(prober.url, address, answer.model, wanted)
+        now = self._desk.clock.now()
+        if verdict.passed:
+            self._desk.note(ev.Verified(at=now, text=verdict.text))
+        elif verdict.passed is None:
+            self._desk.warn(verdict.text)
+            self._desk.note(ev.Verified(at=now, text=f"not verified: {verdict.text}", checked=False))
+        elif wanted():
+            self._desk.note(ev.VerifyFailed(at=now, text=verdict.text))
+            self._desk.tell(
+                ev.Finding(
+                    at=now,
+                    category="wrong_output",
+                    detail=VERIFICATION,
+                    cause=verdict.text,
+                    confidence="sure",
+                    advice="The process lives and was left running. verify = false in the profile takes the health answer alone.",
+                )
+            )
+        else:
+            self._verify_over = False  # it went back to loading meanwhile: verify when it is healthy again
+
+
+def _known_fields(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: item[name] for name in Listener.__struct_fields__ if item.get(name) is not None}

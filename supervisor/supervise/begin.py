@@ -1,0 +1,273 @@
+"""From a connection to a run: expand, look at what runs, decide (core/takeover.py), check, launch or take over."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from supervisor.adapters.node import NodeClient
+from supervisor.core import events as ev
+from supervisor.core import preflight, takeover
+from supervisor.errors import NodeRequestError, RefusedError
+from supervisor.supervise.connection import Connection
+from supervisor.supervise.desk import Desk
+from supervisor.supervise.follow import Position
+from supervisor.supervise.plan import Plan, Settled, settle
+from supervisor.supervise.stop import stop_run
+
+TAKEOVER_LOG_BYTES = 1024 * 1024
+"""How much of a long log is read on a takeover; all of it stays on the node."""
+LOGIN_PATH_WAIT_S = 1.5
+LOCK_TRIES = 20
+LOCK_PAUSE_S = 0.25
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """The run that is attended."""
+
+    run_id: str
+    settled: Settled
+    position: Position
+    lines_before: int
+    root: ev.Process | None
+
+
+def new_run_id(now: float) -> str:
+    """UTC time and four hex digits."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S") + "-" + secrets.token_hex(2)
+
+
+async def settled_on_node(plan: Plan, client: NodeClient) -> Settled:
+    """The plan with the node's own values in it. Raises `RefusedError` for variables that are unset there."""
+    texts: dict[str, Any] = {"argv": list(plan.words), "cwd": [plan.cwd]}
+    if plan.log is not None:
+        texts["log"] = [plan.log]
+    if plan.log_from is not None:
+        texts["log_from"] = [plan.log_from]
+    try:
+        told = await client.request("expand", texts=texts, login_env=plan.login_env, timeout_s=60.0)
+    except NodeRequestError as error:
+        raise RefusedError(f"launch: {error}") from error
+    return settle(plan, told["argv"], told["cwd"][0], told.get("log", [None])[0], told.get("log_from", [None])[0])
+
+
+class Beginning:
+    """One attempt to have a run.
+
+    Args:
+        launch: False with --no-launch.
+        replace: stop a live run first (restart), whatever its settings.
+    """
+
+    def __init__(
+        self, plan: Plan, connection: Connection, desk: Desk, *, by: str, launch: bool = True, replace: bool = False
+    ) -> None:
+        self._plan = plan
+        self._client = connection.client
+        self._desk = desk
+        self._by = by
+        self._launch = launch
+        self._replace = replace
+
+    async def run(self) -> Run:
+        """Launch or take over. Raises `RefusedError`, `UnreachableError`, `UsageError`."""
+        settled = await settled_on_node(self._plan, self._client)
+        print_ = await self._client.request("fingerprint", argv=settled.argv, cwd=settled.cwd, env=self._plan.env)
+        wanted = takeover.Wanted(
+            fingerprint=print_["fingerprint"],
+            argv=tuple(await self._redacted(settled)),
+            cwd=settled.cwd,
+            env=print_["env"],
+            launch=self._launch,
+        )
+        for _ in range(LOCK_TRIES):
+            state = await self._client.request("state", key=self._plan.key)
+            if self._replace and state["live"] is not None:
+                await self._stop(state["live"])
+                self._replace = False
+                continue
+            action = takeover.decide(_known(state["live"]), _known(state["last"]), wanted, self._plan.name)
+            for text in action.warnings:
+                self._desk.warn(text)
+            if action.do == "refuse":
+                raise RefusedError(*action.reasons)
+            if action.do == "take_over":
+                assert action.run is not None
+                found = state["live"] or state["last"]
+                return await self._take_over(found, settled)
+            run = await self._new(settled, print_)
+            if run is not None:
+                return run
+            # Another supervisor won the lock: look again, there is a run to take over in a moment.
+            await self._desk.clock.sleep(LOCK_PAUSE_S)
+        raise RefusedError(
+            "another supervisor holds the lock of this profile on the node, and no run of it is to be seen"
+        )
+
+    async def _redacted(self, settled: Settled) -> list[str]:
+        from supervisor.node.redact import redact_argv
+
+        return redact_argv(settled.argv)
+
+    # ------------------------------------------------------------------------------- take over
+
+    async def _take_over(self, found: dict[str, Any], settled: Settled) -> Run:
+        record = found["run"]
+        started = datetime.fromtimestamp(record["started_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        why = f"taken over; started {started} by {record['by'] or 'somebody'}"
+        self._desk.note(ev.RunBegan(at=self._desk.clock.now(), run_id=record["run_id"], why=why))
+        follow = record.get("log_from") or record.get("log") or {}
+        path, offset = follow.get("path") or "", int(follow.get("offset") or 0)
+        size = found.get("log_size") or 0
+        if not record.get("log_from"):
+            offset = max(offset, size - TAKEOVER_LOG_BYTES)
+        return await self._handle(record, settled, path, offset)
+
+    async def _handle(self, record: dict[str, Any], settled: Settled, path: str, offset: int) -> Run:
+        lines = 0
+        if offset and path:
+            lines = int((await self._client.request("log_lines", path=path, until=offset, timeout_s=120.0))["lines"])
+        log = record.get("log") or {}
+        same_file = path == log.get("path")
+        return Run(
+            run_id=record["run_id"],
+            settled=settled,
+            position=Position(
+                path=path,
+                offset=offset,
+                dev=log.get("dev") if same_file else None,
+                ino=log.get("ino") if same_file else None,
+            ),
+            lines_before=lines,
+            root=_root(record),
+        )
+
+    # ------------------------------------------------------------------------------- launch
+
+    async def _new(self, settled: Settled, print_: dict[str, Any]) -> Run | None:
+        run_id = new_run_id(self._desk.clock.now())
+        self._desk.note(ev.RunBegan(at=self._desk.clock.now(), run_id=run_id, why="a new run; the node is looked at"))
+        await self._preflight(settled)
+        extra: dict[str, Any] = {"engine": self._plan.engine.name, "port": settled.port, "url": str(settled.url)}
+        path, offset = settled.log_from, 0
+        if path is not None:
+            offset = int((await self._client.request("log_stat", path=path)).get("size") or 0)
+            extra["log_from"] = {"path": path, "offset": offset}
+        try:
+            reply = await self._client.request(
+                "launch",
+                timeout_s=60.0,
+                run_id=run_id,
+                key=self._plan.key,
+                argv=settled.argv,
+                env=self._plan.env,
+                login_env=self._plan.login_env,
+                cwd=settled.cwd,
+                log=settled.log,
+                detaches=self._plan.detaches,
+                fingerprint=print_["fingerprint"],
+                env_hashes=print_["env"],
+                by=self._by,
+                extra=extra,
+            )
+        except NodeRequestError as error:
+            raise self._refused(f"launch: {error}") from error
+        if not reply["won"]:
+            return None
+        record = reply["run"]
+        text = f"keeper {record['keeper']['pid']} started pid {record['root']['pid']}"
+        self._desk.note(ev.Launched(at=self._desk.clock.now(), text=text))
+        if path is None:
+            path, offset = record["log"]["path"], int(record["log"]["offset"])
+        return await self._handle(record, settled, path, offset)
+
+    async def _preflight(self, settled: Settled) -> None:
+        login = asyncio.create_task(self._login_path())
+        try:
+            facts = await self._client.request(
+                "preflight",
+                argv=settled.argv,
+                cwd=settled.cwd,
+                log=settled.log,
+                key=self._plan.key,
+                port=settled.port,
+                env=self._plan.env,
+                login_env=self._plan.login_env,
+            )
+            checked = preflight.check(facts, settled.launching(self._plan.engine))
+            for text in checked.warnings:
+                self._desk.warn(text)
+            if checked.refusals:
+                raise self._refused(*checked.refusals)
+            if (path := await login) is not None and (missing := _only_in(path, facts["path"])):
+                text = f"the login shell's PATH has what SSH's has not: {':'.join(missing)} (login_env = true takes it)"
+                self._desk.warn(text)
+        finally:
+            login.cancel()
+            await asyncio.gather(login, return_exceptions=True)
+
+    async def _login_path(self) -> str | None:
+        """The PATH of the user's terminal, where it can be had quickly: it is only for a warning."""
+        if self._plan.login_env:
+            return None
+        words = {"path": [[["var", "PATH"]]]}
+        try:
+            async with asyncio.timeout(LOGIN_PATH_WAIT_S):
+                reply = await self._client.request("expand", texts=words, login_env=True)
+        except (NodeRequestError, TimeoutError):
+            return None
+        return str(reply["path"][0])
+
+    def _refused(self, *reasons: str) -> RefusedError:
+        self._desk.note(ev.Refused(at=self._desk.clock.now(), reasons=reasons))
+        return RefusedError(*reasons)
+
+    async def _stop(self, live: dict[str, Any]) -> None:
+        record = live["run"]
+        self._desk.warn(f"stopping run {record['run_id']} first")
+        stopped = await stop_run(
+            self._client,
+            clock=self._desk.clock,
+            key=self._plan.key,
+            run_id=record["run_id"],
+            root=_root(record),
+            by=self._by,
+            grace_s=self._plan.grace_s,
+            tell=self._desk.warn,
+        )
+        if not stopped.gone:
+            raise RefusedError(f"not launched, since the run before is not gone: {stopped.text}")
+        self._desk.warn(f"{stopped.text}; release: {stopped.release}")
+
+
+def _root(record: dict[str, Any]) -> ev.Process | None:
+    root = record.get("root")
+    return ev.Process(pid=root["pid"], start_ticks=root["start_ticks"]) if root else None
+
+
+def _known(found: dict[str, Any] | None) -> takeover.KnownRun | None:
+    if found is None:
+        return None
+    record, ended, stop = found["run"], found["exit"], found["stop"]
+    return takeover.KnownRun(
+        run_id=record["run_id"],
+        fingerprint=record["fingerprint"],
+        by=record.get("by") or "",
+        started_at=record["started_at"],
+        argv=tuple(record["argv"]),
+        cwd=record["cwd"],
+        env=record.get("env") or {},
+        keeper_alive=found["keeper_alive"],
+        root_alive=found["root_alive"],
+        exit=ev.Exit(code=ended.get("code"), signal=ended.get("signal")) if ended else None,
+        stopped_by=(stop or {}).get("by"),
+    )
+
+
+def _only_in(first: str, second: str) -> list[str]:
+    there = set(second.split(":"))
+    return list(dict.fromkeys(part for part in first.split(":") if part and part not in there))

@@ -1,0 +1,159 @@
+"""One profile under supervision: connect, have a run, attend it, across lost connections and restarts.
+
+The order of things only: what is decided is in `core`, what is done in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from supervisor.adapters.base import Clock, Link
+from supervisor.core import events as ev
+from supervisor.core.events import LinkState
+from supervisor.errors import RefusedError, UnreachableError
+from supervisor.supervise.attend import Attendance
+from supervisor.supervise.begin import Beginning
+from supervisor.supervise.connection import Connection, first_of
+from supervisor.supervise.desk import Desk
+from supervisor.supervise.plan import Plan
+from supervisor.supervise.stop import Stopped, stop_run
+
+
+class Session:
+    """Supervises one profile.
+
+    Args:
+        make_link: makes a new, unconnected link to the profile's node.
+        by: who asks, for the records on the node.
+        launch: False with --no-launch.
+        replace: stop a live run first (the restart command).
+        stays: a refusal leaves the session standing, for a console whose user may mend it and restart.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        make_link: Callable[[], Link],
+        *,
+        clock: Clock,
+        by: str,
+        launch: bool = True,
+        replace: bool = False,
+        stays: bool = False,
+    ) -> None:
+        self.plan = plan
+        verify = plan.verify is not None and plan.engine.completion is not None
+        self.desk = Desk(clock=clock, verify=verify, on_phase=self._on_phase)
+        self._by = by
+        self._launch = launch
+        self._replace = replace
+        self._stays = stays
+        self._again = asyncio.Event()
+        self._attendance: Attendance | None = None
+        self._connection = Connection(
+            make_link,
+            clock=clock,
+            on_link=self._on_link,
+            python=plan.python,
+            command_python=_python_of(plan),
+            state_dir=plan.state_dir,
+        )
+
+    @property
+    def attendance(self) -> Attendance | None:
+        """The run that is attended, None before there is one."""
+        return self._attendance
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what ends a wait: `RefusedError`, `UsageError`, a `LinkError` past mending."""
+        try:
+            while True:
+                await self._connection.open()
+                try:
+                    await self._on_connection()
+                except UnreachableError as error:
+                    self._connection.lost(str(error))
+                    await self._connection.close()
+        finally:
+            await self._connection.close()
+
+    async def _on_connection(self) -> None:
+        while True:
+            if self._attendance is None:
+                try:
+                    await self._begin()
+                except RefusedError as error:
+                    if not self._stays:
+                        raise
+                    self.desk.warn(str(error))
+                    await first_of(
+                        asyncio.create_task(self._connection.wait_lost()), asyncio.create_task(self._wait_again())
+                    )
+                    continue
+            assert self._attendance is not None
+            await first_of(asyncio.create_task(self._attendance.attend()), asyncio.create_task(self._wait_again()))
+            self._attendance = None
+
+    async def _begin(self) -> None:
+        beginning = Beginning(
+            self.plan, self._connection, self.desk, by=self._by, launch=self._launch, replace=self._replace
+        )
+        run = await beginning.run()
+        self._replace = False
+        self._attendance = Attendance(self.plan, run, self._connection, self.desk)
+
+    async def _wait_again(self) -> None:
+        await self._again.wait()
+        self._again.clear()
+
+    # ------------------------------------------------------------------------------- what a user asks for
+
+    async def stop(self, by: str | None = None) -> Stopped | None:
+        """Stop the attended run, None where there is none. The machine follows by its facts."""
+        attendance = self._attendance
+        if attendance is None:
+            return None
+        stopped = await stop_run(
+            self._connection.client,
+            clock=self.desk.clock,
+            key=self.plan.key,
+            run_id=attendance.run.run_id,
+            root=attendance.run.root,
+            by=by or self._by,
+            grace_s=self.plan.grace_s,
+            tell=lambda text: self.desk.warn(text),
+        )
+        now = self.desk.clock.now()
+        if stopped.gone:
+            self.desk.note(ev.TreeGone(at=now, release=stopped.release))
+        else:
+            self.desk.note(ev.StopIncomplete(at=now, text=stopped.text, left=stopped.left))
+            self.desk.warn(stopped.text)
+        return stopped
+
+    async def restart(self) -> Stopped | None:
+        """Stop what runs, then launch; where something is left, nothing is launched."""
+        stopped = await self.stop()
+        if stopped is None or stopped.gone:
+            self._launch = True
+            self._again.set()
+        return stopped
+
+    # ------------------------------------------------------------------------------- wiring
+
+    def _on_phase(self, change: ev.PhaseChanged) -> None:
+        if self._attendance is not None:
+            self._attendance.phase_changed(change)
+
+    def _on_link(self, state: LinkState, why: str) -> None:
+        self.desk.note(ev.LinkChanged(at=self.desk.clock.now(), state=state, why=why))
+
+
+def _python_of(plan: Plan) -> str | None:
+    """The command's own interpreter, where its first word is one: it is a Python that the node surely has."""
+    word = plan.words[0]
+    if any(part[0] == "var" for part in word):
+        return None
+    text = "".join("~" if part[0] == "home" else part[1] for part in word)
+    return text if text.rpartition("/")[2].startswith("python") else None
