@@ -21,6 +21,7 @@ from .redact import secret_words
 
 PROTOCOL = 1
 RUNS_LOOKED_AT = 50
+CLAIM_WAIT_S = 3.0
 _KEY = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _RUN_ID = re.compile(r"^[A-Za-z0-9-]{1,64}$")
 
@@ -223,12 +224,12 @@ def state(base: str, key: str) -> Json:
     locked = sock is not None
     if sock is not None:
         sock.close()
-    if locked and live is None:
-        told = ask_keeper(key, 3.0)
-        if told is not None:
-            live = describe_run(run_dir(base, key, str(told.get("run_id"))))
-            if live is not None and not is_live(live):
-                live = None
+    if locked and (live is None or not live["run"].get("root")):
+        # A launch is under way: its keeper answers once the server was started, or not at all.
+        told = ask_keeper(key, CLAIM_WAIT_S)
+        runs = newest(base, key)
+        live = next((item for item in runs if is_live(item)), None)
+        locked = told is not None or live is not None
     if live is not None:
         run = live["run"]
         live["tree"] = proc.tree(run["run_id"], run.get("root"), run.get("keeper"), thorough=True)

@@ -1,4 +1,8 @@
-"""Who listens on a port: /proc/net/tcp and tcp6 × /proc/*/fd. Facts and the owner class, with why."""
+"""Who listens on a port: the kernel's listening sockets × /proc/*/fd. Facts and the owner class, with why.
+
+The sockets come by netlink (`sock_diag`, as `ss` does): 0.1 ms where /proc/net/tcp takes 10 ms on a small machine and
+more on a large one, since the kernel walks its whole table of connections for it. The file is what is left without.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,12 @@ from . import proc
 
 _LISTEN = "0A"
 UNSEEN_S = 1.0
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_DUMP = 0x301  # a request, for all of them
+_NLMSG_ERROR = 2
+_NLMSG_DONE = 3
+_TCP_LISTEN = 10
 # They accept a connection before anything in the container listens, and their pid says nothing of the server.
 _PROXIES = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "passt", "conmon")
 
@@ -21,6 +31,46 @@ Listener = Dict[str, Any]
 
 def listening(port: int) -> List[Listener]:
     """Every listening TCP socket on this port in our network namespace: address, inode, uid."""
+    try:
+        return by_netlink(port)
+    except (OSError, struct.error):
+        return by_file(port)  # a kernel without tcp_diag, or a sandbox that forbids the socket
+
+
+def by_netlink(port: int) -> List[Listener]:
+    """The same, asked of the kernel. Raises `OSError` where it does not answer."""
+    out: List[Listener] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as sock:
+        sock.settimeout(1.0)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            wanted = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0, 1 << _TCP_LISTEN)
+            sock.send(struct.pack("=IHHII", 16 + len(wanted), _SOCK_DIAG_BY_FAMILY, _DUMP, family, 0) + wanted)
+            while _take(sock.recv(1 << 16), port, out):
+                pass
+    return out
+
+
+def _take(data: bytes, port: int, out: List[Listener]) -> bool:
+    """Take the answers out of one message. False when it was the last one."""
+    while data:
+        length, kind = struct.unpack_from("=IH", data)
+        if kind == _NLMSG_DONE:
+            return False
+        if kind == _NLMSG_ERROR:
+            code = -struct.unpack_from("=i", data, 16)[0]
+            raise OSError(code, os.strerror(code))
+        family, own_port = struct.unpack_from("=Bxxx", data, 16)[0], struct.unpack_from(">H", data, 20)[0]
+        uid, inode = struct.unpack_from("=II", data, 80)
+        if own_port == port:
+            raw = data[24 : 24 + (4 if family == socket.AF_INET else 16)]
+            address = socket.inet_ntop(family, raw)
+            out.append({"address": address, "port": port, "inode": inode, "uid": uid})
+        data = data[(length + 3) & ~3 :]
+    return True
+
+
+def by_file(port: int) -> List[Listener]:
+    """The same from /proc/net/tcp and tcp6."""
     out: List[Listener] = []
     wanted = "%04X" % port
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -163,7 +213,7 @@ def accepts(host: str, port: int, wait_s: float = 0.5) -> Optional[str]:
 
 
 def visible(host: str, port: int) -> Optional[str]:
-    """The same from /proc/net/tcp alone, for hosts of this machine: no connection that the server would see."""
+    """The same from the table of listeners alone: no connection that the server would see."""
     rows = {row["address"] for row in listening(port)}
     for address in addresses(host):
         wildcards = {"0.0.0.0", "::"} if "." in address else {"::"}
