@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from urllib.parse import urlsplit
+import re
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """A server that listens on every address is looked at on the loopback of that family."""
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+"""One part of a host name. The underscore is no part of one by the book, and many inner networks have it."""
 
 
 class UrlError(ValueError):
@@ -31,12 +34,14 @@ class Url(Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether the host is this machine by name or address."""
-        if self.host == "localhost" or self.host.endswith(".localhost"):
+        if self.host == "localhost" or self.host.endswith(".localhost") or self.host in WILDCARDS:
             return True
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            address = ipaddress.ip_address(self.host)
         except ValueError:
             return False
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return (mapped or address).is_loopback
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -76,8 +81,43 @@ def parse(text: str) -> Url:
         raise UrlError(f"the URL names no host: {text!r}")
     if port == 0:
         raise UrlError(f"port 0 is no port that can be looked at: {text!r}")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Url(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
+    host = _host(parts.hostname, parts.netloc, text)
+    path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_WRITTEN)
+    return Url(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+
+
+_AS_WRITTEN = "%/:?#[]@!$&'()*+,;=~"
+
+
+def _host(host: str, netloc: str, text: str) -> str:
+    """The host in ASCII. Raises `UrlError` for what no resolver could be asked for.
+
+    What is let through here must never fail in the libraries below as anything but "does not resolve": a name that
+    they refuse to encode would end the wait with a traceback.
+    """
+    if netloc.startswith("[") or ":" in host:
+        if not re.fullmatch(r"\[[^\]]*\](?::\d*)?", netloc, re.ASCII):
+            raise UrlError(f"what stands after the address in brackets is no port: {text!r}")
+        try:
+            address = ipaddress.IPv6Address(host)
+        except ValueError as error:
+            raise UrlError(f"no IPv6 address stands in the brackets: {text!r}") from error
+        if address.scope_id is not None:
+            raise UrlError(f"an address with a zone (%{address.scope_id}) cannot be looked at: {text!r}")
+        return str(address)
+    try:
+        name = host.removesuffix(".").encode("ascii" if host.isascii() else "idna").decode("ascii")
+    except UnicodeError as error:
+        raise UrlError(f"{host!r} is no host name: {text!r}") from error
+    labels = name.split(".")
+    if re.fullmatch(r"\d+|0x[0-9a-f]*", labels[-1]):
+        try:
+            return str(ipaddress.IPv4Address(name))
+        except ValueError as error:
+            raise UrlError(f"{host!r} is no IPv4 address (four numbers from 0 to 255): {text!r}") from error
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise UrlError(f"{host!r} is no host name (letters, digits, hyphens, dots): {text!r}")
+    return name
 
 
 def _bracketed(host: str) -> str:
