@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 
 from supervisor.adapters import sockets
 from supervisor.adapters.base import ByteProcess, ByteStream
@@ -58,13 +59,21 @@ class LocalProcess:
                     pass
                 await self._process.wait()
         except (TimeoutError, OSError):
-            if self._process.returncode is None:
-                self._process.kill()
-                await self._process.wait()
+            await self._kill()
         finally:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
             self._process._transport.close()  # type: ignore[attr-defined]  # else a warning at the loop's end
+
+    async def _kill(self) -> None:
+        if self._process.returncode is None:
+            # Its group, which is its own session's: a child that holds its pipes would keep `wait` from returning.
+            os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await self._process.wait()
+        except TimeoutError:
+            pass  # whoever holds its pipes left its session: it is not ours to end
 
 
 class LocalLink:

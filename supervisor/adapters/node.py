@@ -115,12 +115,13 @@ async def _start(
 ) -> tuple[ByteProcess, _Reader, bytes]:
     """Run the program in one mode; returns after its marker. Raises `NodeProgramError` with what it said instead."""
     nonce = secrets.token_hex(8)
+    orders = program.stdin_of(python, {**args, "nonce": nonce})
     process = await link.execute(program.EXEC, window_bytes=window_bytes)
     reader = _Reader(process)
     banner = bytearray()
     marker = f"ISUP1 {nonce}".encode()
     try:
-        await process.write(program.stdin_of(python, {**args, "nonce": nonce}))
+        await process.write(orders)
         while not (line := await reader.line(BANNER_BYTES)).endswith(marker):
             banner += line + b"\n"
             if len(banner) > BANNER_BYTES:
@@ -263,8 +264,10 @@ class NodeClient:
                     break
                 if "notice" in document:
                     self._notices.put_nowait(document)
-                elif (future := self._replies.get(document.get("id", 0))) is not None and not future.done():
-                    future.set_result(document)
+                elif isinstance(number := document.get("id"), int):
+                    future = self._replies.get(number)
+                    if future is not None and not future.done():
+                        future.set_result(document)
         except (EOFError, ConnectionError, ValueError):
             pass
         finally:

@@ -54,7 +54,7 @@ def _ask_shell(shell: str, command: str) -> Tuple[int, bytes]:
         said, _ = process.communicate(timeout=LOGIN_ENV_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # its own session: what its scripts started goes too
-        process.wait()
+        process.communicate()
         text = "the login shell %s gave no environment within %g s" % (shell, LOGIN_ENV_TIMEOUT_S)
         raise records.Refusal("login_env", text) from None
     return process.returncode, said
@@ -87,6 +87,9 @@ def expand(words: Sequence[Sequence[Sequence[str]]], env: Mapping[str, str]) -> 
 
 def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable[[Json], bytes], code: str) -> Json:
     """Start the keeper of one run; `won` is false where another one holds the lock."""
+    folder = records.run_dir(base, request["key"], request["run_id"])
+    if not request["argv"] or not all(isinstance(word, str) for word in request["argv"]):
+        raise ValueError("argv is no list of words")
     log = request.get("log")
     if log is not None:
         _check_log(preflight.log(log) or {})
@@ -103,7 +106,6 @@ def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable
             failed = told["failed"]
             raise records.Refusal(failed["code"], failed["text"], **failed.get("detail", {}))
         if "lost" not in told:
-            folder = records.run_dir(base, request["key"], request["run_id"])
             return {"won": True, "run": told["started"], "dir": folder}
         live = records.state(base, request["key"])["live"]
         if live is not None or time.monotonic() > end:

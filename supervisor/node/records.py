@@ -89,7 +89,7 @@ def make_private(path: str) -> None:
 
 def write(path: str, document: Mapping[str, Any], *, sync: bool = True) -> None:
     """Write JSON so that a reader sees the old file or the new one, whatever dies when."""
-    temporary = "%s.%d.tmp" % (path, os.getpid())
+    temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(4).hex())
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(document, file, sort_keys=True)
@@ -265,7 +265,7 @@ def _salt(base: str) -> bytes:
                 return data
         except OSError:
             pass
-        temporary = "%s.%d.tmp" % (path, os.getpid())
+        temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(4).hex())
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.write(descriptor, os.urandom(16))
         os.close(descriptor)
