@@ -1,4 +1,4 @@
-"""argv → profile → front end; exit codes. The only place that builds the concrete parts; all heavy imports are late.
+"""argv → command; exit codes. Grammar and help only; `commands.py` builds the parts, late.
 
 Grammar (CONTRACT section 1): the first word decides. A command's name is that command, anything else means the
 unnamed command, which is the console, or with `--headless` a wait.
@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from supervisor.errors import SupervisorError, UsageError
 
-if TYPE_CHECKING:
-    from supervisor.core.engine import Engine
+EPILOG = """\
+exit codes: 0 reached, 1 the server failed, 2 wrong command line or profile, 3 the node cannot be reached,
+4 refused before anything was launched, 124 time ran out, 129/130/143 interrupted (the server is left running).
+`status`: 0 serving, 1 failed or degraded, 5 any other.
 
-USAGE_EXIT = 2
+commands:
+  supervisor [PROFILE]                          the console
+  supervisor --headless PROFILE                 launch, or take over the live run; wait; exit
+  supervisor --headless --url URL [--via HOST]  wait for any endpoint, no profile needed
+  supervisor status | logs [-f] | stop | restart PROFILE
+  supervisor demo                               all of it on this machine, nothing else needed
+"""
+COMMANDS = ("status", "logs", "stop", "restart", "demo")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -46,135 +55,123 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"supervisor {__version__} (inference-supervisor)")
         return 0
-    command = _commands().get(words[0]) if words else None
-    if command is not None:
-        return command(words[1:])
+    if words and words[0] in COMMANDS:
+        return _named(words[0], words[1:])
     return _unnamed(words)
-
-
-def _commands() -> dict[str, Callable[[list[str]], int]]:
-    """The commands that have a name. One that is not built yet does not stand here."""
-    return {}
 
 
 # ------------------------------------------------------------------------------------------- the unnamed command
 
 
 def _unnamed(words: list[str]) -> int:
-    options = _unnamed_parser().parse_args(words)
+    parser = _unnamed_parser()
+    options = parser.parse_args(words)
+    from supervisor import commands
+
     if options.headless:
-        return _headless(options)
-    for name in ("url", "json", "record", "until", "timeout", "stall", "via"):
+        if options.url and options.profiles:
+            raise UsageError("--headless takes one PROFILE or one --url, not both")
+        if options.url:
+            _only_without(options, "no_launch", "variant", of="PROFILE")
+            return commands.headless_url(options)
+        _only_without(options, "via", of="--url")
+        if len(options.profiles) != 1:
+            raise UsageError("--headless needs one PROFILE or one --url (see: supervisor --help)")
+        return commands.headless_profile(options)
+    _only_without(options, "url", "json", "record", "until", "timeout", "stall", "via", "events", of="--headless")
+    if not options.profiles:
+        parser.print_help()
+        return 2
+    if len(options.profiles) > 1:
+        raise UsageError("one PROFILE at a time for now: the table of several comes with a later version")
+    return commands.console(options)
+
+
+def _only_without(options: argparse.Namespace, *names: str, of: str) -> None:
+    for name in names:
         if getattr(options, name):
-            raise UsageError(f"--{name} belongs to --headless: supervisor --headless …")
-    raise UsageError("give --headless and a --url (see: supervisor --help)")
+            raise UsageError(f"--{name.replace('_', '-')} belongs to {of} (see: supervisor --help)")
 
 
 def _unnamed_parser() -> _Parser:
     parser = _Parser(
         prog="supervisor",
         description="Launch an inference server on a node, wait for it, and tell the truth about it.",
-        epilog="Exit codes of a wait: 0 reached, 1 the server failed, 2 wrong command line or profile, 3 the node "
-        "cannot be reached, 4 refused before anything was launched, 124 time ran out, 129/130/143 interrupted "
-        "(the server is left running).",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("profiles", nargs="*", metavar="PROFILE", help="a profile: a path, or a name")
+    add("profiles", nargs="*", metavar="PROFILE", help="a profile: a path, or a name (./NAME.toml)")
     add("--version", action="store_true", help="print the version and exit")
     add("--headless", action="store_true", help="no console: wait, print what happens, exit with a code")
     add("--url", metavar="URL", help="wait for this endpoint; no profile needed")
-    add("--until", choices=("healthy", "serving"), help="what to wait for (healthy with --url)")
-    add("--timeout", metavar="DURATION", help="give up after this long, from now (default 30m)")
-    add("--stall", metavar="DURATION", help="give up when nothing moves for this long (default: off)")
-    add("--link-timeout", metavar="DURATION", help="give up when the link is lost for this long (default 5m)")
-    add("--engine", metavar="NAME", help="by whose rule answers are read (default with --url: 200 is ready)")
-    add("--json", action="store_true", help="JSON lines on standard output")
-    add("--events", choices=("all",), help="with --json: log lines too")
-    add("--record", metavar="FILE", help="write the whole stream to FILE, which must not exist")
+    add("--via", metavar="HOST", help="with --url: look from this node, through SSH, with no port opened here")
+    add("--no-launch", action="store_true", help="take over what runs, start nothing")
+    _add_wait(parser)
     return parser
 
 
-def _headless(options: argparse.Namespace) -> int:
-    if options.url and options.profiles:
-        raise UsageError("--headless takes one PROFILE or one --url, not both")
-    if options.url:
-        return _headless_url(options)
-    raise UsageError("--headless needs a --url")
+def _add_wait(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--until", choices=("healthy", "serving"), help="what to wait for (serving; healthy with --url)")
+    add("--timeout", metavar="DURATION", help="give up after this long, from now (else the profile's, else 30m)")
+    add("--stall", metavar="DURATION", help="give up when nothing moves for this long (default: off)")
+    add("--link-timeout", metavar="DURATION", help="give up when the link is lost for this long (default 5m)")
+    add("--engine", metavar="NAME", help="with --url: by whose rule answers are read (default: 200 is ready)")
+    _add_output(parser)
 
 
-def _duration(options: argparse.Namespace, name: str) -> float | None:
-    from supervisor.core import durations
-
-    text = getattr(options, name.replace("-", "_"))
-    if text is None:
-        return None
-    try:
-        return durations.parse(text)
-    except ValueError as error:
-        raise UsageError(f"--{name}: {error}") from error
+def _add_output(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--variant", metavar="NAME", help="a variant of the profile")
+    add("--json", action="store_true", help="JSON lines on standard output")
+    add("--events", choices=("all",), help="with --json: log lines too")
+    add("--record", metavar="FILE", help="write the whole stream to FILE, which must not exist")
 
 
-def _headless_url(options: argparse.Namespace) -> int:
-    import asyncio
-
-    from supervisor.adapters.clock import SystemClock
-    from supervisor.core import events as ev
-    from supervisor.core import url as urls
-    from supervisor.core.wait import Limits
-    from supervisor.headless.run import Options, wait
-    from supervisor.supervise.desk import Desk
-
-    clock = SystemClock()
-    try:
-        url = urls.parse(options.url)
-    except urls.UrlError as error:
-        raise UsageError(f"--url: {error}") from error
-    if options.until == "serving" and not options.engine:
-        raise UsageError("--url with --until serving needs --engine: a generation is asked for in its way")
-    engine = _engine(options.engine)
-    limits = Limits(
-        timeout_s=_duration(options, "timeout") or 1800.0,
-        timeout_from="--timeout" if options.timeout else "the default timeout",
-        stall_s=_duration(options, "stall"),
-        link_timeout_s=_duration(options, "link-timeout") or 300.0,
-    )
-    shown = Options(
-        until=ev.Phase(options.until or "healthy"),
-        limits=limits,
-        json=options.json,
-        all_events=options.events == "all",
-        record=options.record,
-    )
-
-    async def run() -> int:
-        from supervisor.adapters import sockets
-        from supervisor.adapters.http import Http, environment_proxy
-        from supervisor.supervise.probe import Prober
-        from supervisor.supervise.watch_url import UrlWatch
-
-        desk = Desk(clock=clock, verify=True, on_phase=lambda _change: None)
-        http = Http(sockets.dial, proxy=environment_proxy(url))
-        watch = UrlWatch(desk, Prober(http, url, engine))
-        try:
-            return await wait(desk, watch.run, shown, began_at=clock.now())
-        finally:
-            await http.close()
-
-    return asyncio.run(run())
+# ------------------------------------------------------------------------------------------- named commands
 
 
-def _engine(name: str | None) -> Engine:
-    import difflib
+def _named(name: str, words: list[str]) -> int:
+    parser = _Parser(prog=f"supervisor {name}", description=_DESCRIPTIONS[name], allow_abbrev=False)
+    if name == "demo":
+        _add_demo(parser)
+    else:
+        parser.add_argument("profile", metavar="PROFILE", help="a profile: a path, or a name")
+    if name == "restart":
+        _add_wait(parser)
+        parser.set_defaults(profiles=[], no_launch=False)
+    elif name == "logs":
+        parser.add_argument("-f", "--follow", action="store_true", help="go on as it grows, across lost connections")
+        parser.add_argument("--variant", metavar="NAME", help="a variant of the profile")
+    elif name in ("status", "stop"):
+        _add_output(parser)
+    options = parser.parse_args(words)
+    from supervisor import commands
 
-    from supervisor.engines import loader
+    handler: commands.Handler = getattr(commands, name)
+    return handler(options)
 
-    try:
-        return loader.load(name or loader.GENERIC)
-    except KeyError:
-        near = difflib.get_close_matches(name or "", loader.names(), n=1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise UsageError(f"--engine: no engine is called {name!r} (known: {', '.join(loader.names())}){hint}") from None
+
+_DESCRIPTIONS = {
+    "status": "Where the run of a profile stands now: one look at its health, one generation if it is healthy.",
+    "logs": "The log of the run that lives, else of the last one. Into a pipe the bytes go as they are.",
+    "stop": "Stop the live run: TERM to its root, then to the rest, KILL at the grace; then what is gone and left.",
+    "restart": "Stop the live run if there is one, then launch and wait.",
+    "demo": "The whole way to serving on this machine: a loopback SSH node with throw-away keys and a SIMULATED "
+    "engine (or a real llama-server). Everything of it is gone afterwards.",
+}
+
+
+def _add_demo(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--engine", metavar="NAME", default="sglang", help="whose ways are simulated, or llama.cpp for a real one")
+    add("--fault", metavar="NAME", help="a fault of the simulated engine, e.g. die-at-graphs (see the README)")
+    add("--console", action="store_true", help="open the console on it, not the headless wait")
+    add("--model", metavar="FILE", help="with --engine llama.cpp: the model file")
+    add("--timeout", metavar="DURATION", default="5m", help="give up after this long")
+    add("--json", action="store_true", help="JSON lines on standard output")
 
 
 if __name__ == "__main__":

@@ -24,3 +24,10 @@ def simulated_engine() -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the installation is not whole")
     return path
+
+
+def simulated_kinds() -> tuple[str, ...]:
+    """The engines that can be simulated, by the names of their files in engines/."""
+    return tuple(
+        sorted(path.stem.removeprefix("voice_") for path in (_PACKAGE / "demo" / "simulated").glob("voice_*.py"))
+    )

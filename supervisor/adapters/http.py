@@ -211,10 +211,8 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        else:
-            error = error.__cause__ or error.__context__
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+        error = inner or error.__context__
 
 
 # ------------------------------------------------------------------------------------------- httpcore's port

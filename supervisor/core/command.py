@@ -21,7 +21,7 @@ FOREIGN_TREE_PROGRAMS = CONTAINER_PROGRAMS | {"srun", "ssh"}
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _SHELL_COMMAND_FLAG = re.compile(r"-[a-z]*c")
-_VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
+VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
 _PUBLISHED = re.compile(r"(?:\[[^\]]*\]:|[^:\[\]]*:)?(\d+):(\d+)(?:/tcp)?", re.ASCII)
 _NEGATIVE_NUMBER = re.compile(r"-\d+(?:\.\d+)?", re.ASCII)
 _MAX_PORT = 65535
@@ -82,7 +82,7 @@ def learn(argv: Sequence[str], flags: Flags) -> Learnt:
 
     def value_of(names: Sequence[str]) -> tuple[str, str] | None:
         found = _value(words, names)
-        if found is None or not _VARIABLE.fullmatch(found[1]):
+        if found is None or not VARIABLE.fullmatch(found[1]):
             return found
         unresolved.append(found[0])
         return None
@@ -106,13 +106,18 @@ def flatten(argv: Sequence[str]) -> list[str]:
     out: list[str] = []
     for index, word in enumerate(argv):
         if index > 1 and _SHELL_COMMAND_FLAG.fullmatch(argv[index - 1]) and _program(argv[index - 2]) in _SHELLS:
-            try:
-                out += shlex.split(word, comments=True)
-            except ValueError:  # an open quote: the shell on the node will say so
-                out += word.split()
+            out += shell_words(word)
         else:
             out.append(word)
     return out
+
+
+def shell_words(text: str) -> list[str]:
+    """Roughly the words of a text for a shell: for reading flags out of it, never for launching."""
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # an open quote: the shell on the node will say so
+        return text.split()
 
 
 def candidates(argv: Sequence[str], patterns: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -212,14 +217,14 @@ def _positional(words: Sequence[str], flags: Flags) -> str | None:
         elif _program(word) in marks and not before.startswith("-"):
             pass
         elif not option:
-            return None if _VARIABLE.fullmatch(word) else word
+            return None if VARIABLE.fullmatch(word) else word
         elif option not in many:
             if option not in valued and not word.isdigit():
                 unsure.append(word)  # the option's value, or the model behind an option that takes none
             option = ""
         before = word
     likely = [word for word in unsure if "/" in word] if len(unsure) > 1 else unsure
-    return likely[0] if len(likely) == 1 and not _VARIABLE.fullmatch(likely[0]) else None
+    return likely[0] if len(likely) == 1 and not VARIABLE.fullmatch(likely[0]) else None
 
 
 def _program(word: str) -> str:

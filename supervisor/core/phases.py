@@ -57,7 +57,7 @@ class Input(StrEnum):
     TICK = "tick"
 
 
-P, I = Phase, Input
+P, I = Phase, Input  # noqa: E741 - the table is read by its columns, and short names make columns
 
 TRANSITIONS: dict[Phase, dict[Input, Phase]] = {
     P.IDLE: {

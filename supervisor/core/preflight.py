@@ -112,8 +112,8 @@ def _port(
         text = f"port {launching.port} is taken: {who} listens on {item['address']}"
         if _clash(launching.bind_host, item["address"]):
             refusals.append(
-                f"{text}. It was not started as this profile's live run: stop it, choose another port, or, to watch it as "
-                "it is, use `supervisor --headless --url …` (`supervisor attach` will take it over once it is built)"
+                f"{text}. It is not this profile's live run: stop it, choose another port, or wait for it as it is "
+                "with `supervisor --headless --url …` (`supervisor attach` will take it over once it is built)"
             )
         else:
             warnings.append(text + f", another address than {launching.bind_host}")

@@ -56,7 +56,7 @@ def decide(live: KnownRun | None, last: KnownRun | None, wanted: Wanted, name: s
         return Action(do="launch", warnings=told)
     if last is not None and unwanted_end:
         return Action(do="take_over", run=last)
-    reason = f"nothing runs for {name} on the node, and --no-launch forbids to start it"
+    reason = f"nothing runs for {name} on the node, and this command starts nothing"
     if last is not None:
         reason += f" (run {last.run_id} was stopped by {last.stopped_by})"
     return Action(do="refuse", reasons=(reason,))

@@ -144,6 +144,35 @@ class Waiter:
         return None
 
 
+class StatusWaiter(Waiter):
+    """For the status command: over as soon as it is known where the run stands, whatever that is."""
+
+    OTHER = 5
+
+    def feed(self, event: ev.AnyEvent) -> Decision | None:
+        """Serving ends it with 0, failed and degraded with 1, any other certainty with 5."""
+        match event:
+            case ev.PhaseChanged() if event.to in (Phase.STOPPED, Phase.STOPPING):
+                return self._other(f"{event.to.value}: " + "; ".join(item.text for item in event.evidence))
+            case ev.PhaseChanged() if event.to is Phase.DEGRADED:
+                return _decision(Outcome.FAILED, "degraded: " + "; ".join(item.text for item in event.evidence))
+            case ev.Health() if event.verdict is not ev.Verdict.READY:
+                status = f"{event.status}: " if event.status is not None else ""
+                return self._other(f"not ready: {status}{event.why}")
+            case _:
+                return super().feed(event)
+
+    def tick(self, now: float) -> Decision | None:
+        """Its own time limit is no failure of the server."""
+        decision = super().tick(now)
+        if decision is not None and decision.outcome is Outcome.TIMEOUT:
+            return self._other(f"no answer yet: {decision.reason}")
+        return decision
+
+    def _other(self, reason: str) -> Decision:
+        return Decision(outcome=Outcome.TIMEOUT, exit_code=self.OTHER, reason=reason)
+
+
 def _decision(outcome: Outcome, reason: str) -> Decision:
     return Decision(outcome=outcome, exit_code=EXIT_CODES[outcome], reason=reason)
 

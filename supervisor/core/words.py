@@ -110,9 +110,9 @@ class WordsError(ValueError):
         super().__init__(f"`{shown}` (line {self.line}, character {self.column}) {advice}")
 
 
-def split(text: str) -> list[Word]:
-    """The words of a command. Raises `WordsError`. Positions in it count \\r\\n as one character."""
-    return _Splitter(text.replace("\r\n", "\n")).words()
+def split(text: str, *, command: bool = True) -> list[Word]:
+    """The words of a command, or of its arguments alone. Raises `WordsError`, which counts \\r\\n as one character."""
+    return _Splitter(text.replace("\r\n", "\n"), command=command).words()
 
 
 def literal(text: str) -> Word:
@@ -167,9 +167,10 @@ def _shown(part: Part) -> str:
 class _Splitter:
     """Reads the text once from left to right. `_bare` is the present word with its quoted text blotted out."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, command: bool = False) -> None:
         self._text = text
         self._at = 0
+        self._program_next = command
         self._words: list[Word] = []
         self._parts: list[Part] = []
         self._run: list[str] = []
@@ -231,15 +232,16 @@ class _Splitter:
     def _read_word(self) -> None:
         start, self._bare, self._brace_at = self._at, [], None
         assignment = _ASSIGNMENT.match(self._text, start)
-        if assignment and not self._words:
+        if assignment and self._program_next:
             hint = f"before the command sets a variable: write env = {{ {assignment.group(1)} = … }} under [launch]"
             raise self._refusal(start, assignment.group(0), hint)
         self._tilde()
         while (here := self._here()) and here not in _BLANKS:
             self._step(here)
         bare, parts = "".join(self._bare), self._finished_parts()
-        if not self._words and bare in _SHELL_WORDS:
+        if self._program_next and bare in _SHELL_WORDS:
             raise self._refusal(start, bare, f"is for a shell: {_SHELL_WORDS[bare]}")
+        self._program_next = False
         inside = bare[bare.find("{") + 1 : max(bare.rfind("}"), 0)]
         if self._brace_at is not None and ("," in inside or ".." in inside):
             # bash splits {a,b} and {1..3} into several words, sh does not: one text would launch two things.

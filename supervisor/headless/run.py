@@ -36,6 +36,8 @@ class Options(Struct, frozen=True, kw_only=True):
     record: str | None = None
     mask: Callable[[str], str] = lambda line: line
     """Takes known secrets out of every line that is printed or recorded."""
+    refused_exit_code: int = EXIT_CODES[Outcome.REFUSED]
+    """`status` has nothing to refuse: there, nothing that runs is an answer like any other."""
 
 
 class Printer:
@@ -107,12 +109,13 @@ async def wait(
     options: Options,
     *,
     began_at: float,
+    waiter: Waiter | None = None,
     out: IO[str] | None = None,
     err: IO[str] | None = None,
 ) -> int:
     """Run `work`, which feeds `desk`, until the target is reached or a limit fires. Returns the exit code."""
     printer = Printer(options, out or sys.stdout, err or sys.stderr)
-    waiter = Waiter(until=options.until, limits=options.limits, began_at=began_at)
+    waiter = waiter or Waiter(until=options.until, limits=options.limits, began_at=began_at)
     decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
 
     def decide(decision: Decision | None) -> None:
@@ -122,7 +125,7 @@ async def wait(
     tasks = [
         asyncio.create_task(_drain(desk, printer, waiter, decide)),
         asyncio.create_task(_limits(desk, printer, waiter, decide, began_at)),
-        asyncio.create_task(_work(desk, work, decide)),
+        asyncio.create_task(_work(work, options, decide)),
     ]
     restore = _catch_signals(decide)
     try:
@@ -162,13 +165,13 @@ async def _limits(
 
 
 async def _work(
-    desk: Desk, work: Callable[[], Coroutine[Any, Any, None]], decide: Callable[[Decision | None], None]
+    work: Callable[[], Coroutine[Any, Any, None]], options: Options, decide: Callable[[Decision | None], None]
 ) -> None:
     """The session; whatever it raises for the user is an ending of its own."""
     try:
         await work()
     except RefusedError as error:
-        decide(_ending(Outcome.REFUSED, f"refused before anything was launched: {error}"))
+        decide(Decision(outcome=Outcome.REFUSED, exit_code=options.refused_exit_code, reason=str(error)))
     except LinkError as error:
         decide(_ending(Outcome.UNREACHABLE, str(error)))
     except SupervisorError as error:

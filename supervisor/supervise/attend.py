@@ -51,7 +51,7 @@ class Attendance:
         self._reader = LineReader(plan.engine)
         self._splitter = LineSplitter(offset=run.position.offset, lines_before=run.lines_before)
         self._wake = asyncio.Event()
-        self._port_open = False
+        self._port_open: bool | None = None  # not looked at yet
         self._moved_at = desk.clock.now()
         self._exit: ev.Exit | None = None
         self._verify_over = False
@@ -68,7 +68,7 @@ class Attendance:
         client = self._connection.client
         await client.request("watch", key=self._plan.key, run_id=self._run.run_id)
         url = self._run.settled.url
-        self._port_open = False
+        self._port_open = None
         await client.request("watch_port", host=url.host, port=url.port, interval_s=0.1)
         http = Http(self._connection.dial)
         try:
@@ -198,7 +198,7 @@ class Attendance:
         while True:
             self._wake.clear()
             phase = self._desk.phase
-            if phase not in _LOOKED_AT:
+            if phase not in _LOOKED_AT or self._port_open is None:
                 await self._wake.wait()
                 continue
             if not self._port_open:
@@ -292,7 +292,7 @@ class Attendance:
                     detail=VERIFICATION,
                     cause=verdict.text,
                     confidence="sure",
-                    advice="The process lives and was left running. verify = false in the profile takes the health answer alone.",
+                    advice="The process lives and was left running. verify = false takes the health answer alone.",
                 )
             )
         else:

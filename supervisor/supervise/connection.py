@@ -66,7 +66,7 @@ class Connection:
         attempt = 0
         while True:
             try:
-                await self._connect()
+                await self.connect_once()
                 return
             except LinkError as error:
                 await self.close()
@@ -77,7 +77,8 @@ class Connection:
                 await self._clock.sleep(pause_s)
                 attempt += 1
 
-    async def _connect(self) -> None:
+    async def connect_once(self) -> None:
+        """One attempt. Raises the `LinkError` that it fails by."""
         link = self._make_link()
         self._link = link
         await link.connect()

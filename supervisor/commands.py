@@ -1,0 +1,331 @@
+"""Builds the concrete parts for one command, and runs it. Called by cli.py alone; every heavy import is late.
+
+A command here is a function from its parsed options to an exit code. What a wait means is `core/wait.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import shutil
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from supervisor.adapters.clock import SystemClock
+from supervisor.core import durations
+from supervisor.core import events as ev
+from supervisor.core.wait import Limits, StatusWaiter
+from supervisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from supervisor.adapters.base import Link
+    from supervisor.core.engine import Engine
+    from supervisor.headless.run import Options
+    from supervisor.profile import Profile
+    from supervisor.supervise.connection import Connection
+    from supervisor.supervise.plan import Plan
+    from supervisor.supervise.session import Session
+
+Handler = Callable[[Namespace], int]
+
+DEFAULT_TIMEOUT_S = 1800.0
+DEFAULT_LINK_TIMEOUT_S = 300.0
+STATUS_TIMEOUT_S = 45.0
+LOCAL = "local"
+
+
+# ------------------------------------------------------------------------------------------- shared parts
+
+
+def who() -> str:
+    """Who asks, for the records on the node."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def link_maker(host: str, host_key: str | None = None, keepalive_s: float | None = None) -> Callable[[], Link]:
+    """Makes links to a node; the target is checked here, before anything is done."""
+    if host == LOCAL:
+        from supervisor.adapters.local import LocalLink
+
+        return LocalLink
+    from supervisor.adapters.ssh import SshLink
+
+    def make() -> Link:
+        if keepalive_s is None:
+            return SshLink(host, host_key=host_key)
+        return SshLink(host, host_key=host_key, keepalive_s=keepalive_s)
+
+    make()  # a malformed target is told now
+    return make
+
+
+def engine_of(name: str | None) -> Engine:
+    """An engine by its name. Raises `UsageError` with the nearest one."""
+    import difflib
+
+    from supervisor.engines import loader
+
+    try:
+        return loader.load(name or loader.GENERIC)
+    except KeyError:
+        known = (*loader.names(), loader.GENERIC)
+        near = difflib.get_close_matches(name or "", known, n=1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise UsageError(f"no engine is called {name!r} (known: {', '.join(known)}){hint}") from None
+
+
+def duration(options: Namespace, name: str) -> float | None:
+    """A duration option in seconds. Raises `UsageError` that names it."""
+    text = getattr(options, name.replace("-", "_"))
+    if text is None:
+        return None
+    try:
+        return durations.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--{name}: {error}") from error
+
+
+def limits_of(options: Namespace, profile_timeout_s: float | None = None) -> Limits:
+    """The limits of a wait, each with the words that name where it came from."""
+    given = duration(options, "timeout")
+    source = "--timeout" if given else ("ready.timeout of the profile" if profile_timeout_s else "the default timeout")
+    return Limits(
+        timeout_s=given or profile_timeout_s or DEFAULT_TIMEOUT_S,
+        timeout_from=source,
+        stall_s=duration(options, "stall"),
+        link_timeout_s=duration(options, "link-timeout") or DEFAULT_LINK_TIMEOUT_S,
+    )
+
+
+def masker(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Takes known secrets out of a line: engines print their arguments, keys and all."""
+    values = sorted({value for value in secrets if len(value) >= 4}, key=len, reverse=True)
+
+    def mask(line: str) -> str:
+        for value in values:
+            if value in line:
+                line = line.replace(value, "***")
+        return line
+
+    return mask
+
+
+def shown(options: Namespace, until: ev.Phase, limits: Limits, mask: Callable[[str], str], **more: Any) -> Options:
+    """How a wait is shown."""
+    from supervisor.headless.run import Options
+
+    if options.events and not options.json:
+        raise UsageError("--events belongs to --json")
+    if options.record and Path(options.record).exists():
+        raise UsageError(f"--record: {options.record} exists, and nothing is overwritten: give another name")
+    return Options(
+        until=until,
+        limits=limits,
+        json=options.json,
+        all_events=options.events == "all",
+        record=options.record,
+        mask=mask,
+        **more,
+    )
+
+
+# ------------------------------------------------------------------------------------------- --url
+
+
+def headless_url(options: Namespace) -> int:
+    """Wait for any endpoint."""
+    from supervisor.core import url as urls
+
+    try:
+        url = urls.parse(options.url)
+    except urls.UrlError as error:
+        raise UsageError(f"--url: {error}") from error
+    if options.until == "serving":
+        raise UsageError(
+            "--until serving needs a PROFILE, whose command tells model and keys; --url waits for healthy"
+            if options.engine
+            else "--url with --until serving needs --engine"
+        )
+    engine = engine_of(options.engine)
+    limits = limits_of(options)
+    view = shown(options, ev.Phase(options.until or "healthy"), limits, masker(()))
+    make_link = link_maker(*_host(options.via)) if options.via else None
+    clock = SystemClock()
+    began_at = clock.now()
+
+    async def run() -> int:
+        from supervisor.adapters import sockets
+        from supervisor.adapters.http import Http, environment_proxy
+        from supervisor.headless.run import wait
+        from supervisor.supervise.desk import Desk
+        from supervisor.supervise.probe import Prober
+        from supervisor.supervise.watch_url import UrlWatch
+
+        desk = Desk(clock=clock, verify=True, on_phase=lambda _change: None)
+        if make_link is not None:
+            from supervisor.supervise.watch_via import ViaWatch
+
+            via = ViaWatch(desk, lambda: _connection(make_link, clock, desk.note), url, engine)
+            return await wait(desk, via.run, view, began_at=began_at)
+        http = Http(sockets.dial, proxy=environment_proxy(url))
+        try:
+            watch = UrlWatch(desk, Prober(http, url, engine))
+            return await wait(desk, watch.run, view, began_at=began_at)
+        finally:
+            await http.close()
+
+    return asyncio.run(run())
+
+
+def _connection(make_link: Callable[[], Link], clock: SystemClock, note: Callable[[ev.AnyFact], None]) -> Connection:
+    from supervisor.supervise.connection import Connection
+
+    def on_link(state: ev.LinkState, why: str) -> None:
+        note(ev.LinkChanged(at=clock.now(), state=state, why=why))
+
+    return Connection(make_link, clock=clock, on_link=on_link)
+
+
+def _host(text: str) -> tuple[str, str | None]:
+    """A host, or the node of a profile: where HOST stands, a PROFILE may stand."""
+    if "/" not in text.removeprefix("ssh://") and not text.endswith(".toml"):
+        return text, None
+    if text.startswith("ssh://"):
+        return text, None
+    loaded = load_profile(text, None)
+    return loaded.node.host, loaded.node.host_key
+
+
+# ------------------------------------------------------------------------------------------- profiles
+
+
+def load_profile(text: str, variant: str | None) -> Profile:
+    """Find and load a profile."""
+    from supervisor import profile
+    from supervisor.cli import COMMANDS
+    from supervisor.engines import loader
+
+    path = profile.find(text, cwd=Path.cwd(), config_dir=profile.config_dir(os.environ), commands=COMMANDS)
+    return profile.load(path, variant=variant, engines=(*loader.names(), loader.GENERIC))
+
+
+def make_session(loaded: Profile, name: str, clock: SystemClock, **more: Any) -> tuple[Session, Plan]:
+    """The session of one profile. `name` is what the user typed."""
+    from supervisor.supervise.session import Session
+    from supervisor.wiring import plan_of
+
+    plan = plan_of(loaded, name)
+    session = Session(plan, links_of(loaded), clock=clock, by=who(), **more)
+    for text in loaded.warnings:
+        session.desk.warn(text)
+    return session, plan
+
+
+def links_of(loaded: Profile) -> Callable[[], Link]:
+    """Makes links to a profile's node."""
+    return link_maker(loaded.node.host, loaded.node.host_key, loaded.node.keepalive_s)
+
+
+def _secrets(plan: Plan) -> list[str]:
+    found = [secret.reveal() for secret in plan.secrets]
+    return [*found, plan.api_key.reveal()] if plan.api_key is not None else found
+
+
+def headless_profile(options: Namespace, *, replace: bool = False) -> int:
+    """Launch, or take over the live run; wait; exit."""
+    clock = SystemClock()
+    began_at = clock.now()
+    name = options.profiles[0] if options.profiles else options.profile
+    loaded = load_profile(name, options.variant)
+    session, plan = make_session(loaded, name, clock, launch=not options.no_launch, replace=replace)
+    limits = limits_of(options, loaded.ready.timeout_s)
+    view = shown(options, ev.Phase(options.until or "serving"), limits, masker(_secrets(plan)))
+
+    async def run() -> int:
+        from supervisor.headless.run import wait
+
+        return await wait(session.desk, session.run, view, began_at=began_at)
+
+    return asyncio.run(run())
+
+
+def status(options: Namespace) -> int:
+    """Where a profile's run stands now."""
+    clock = SystemClock()
+    loaded = load_profile(options.profile, options.variant)
+    session, plan = make_session(loaded, options.profile, clock, launch=False)
+    limits = Limits(timeout_s=STATUS_TIMEOUT_S, timeout_from="the limit of status", link_timeout_s=20.0)
+    view = shown(options, ev.Phase.SERVING, limits, masker(_secrets(plan)), refused_exit_code=StatusWaiter.OTHER)
+
+    async def run() -> int:
+        from supervisor.headless.run import wait
+
+        waiter = StatusWaiter(until=ev.Phase.SERVING, limits=limits, began_at=clock.now())
+        return await wait(session.desk, session.run, view, began_at=clock.now(), waiter=waiter)
+
+    return asyncio.run(run())
+
+
+def restart(options: Namespace) -> int:
+    """Stop what runs, then launch and wait."""
+    return headless_profile(options, replace=True)
+
+
+def stop(options: Namespace) -> int:
+    """Stop the live run; say what is gone and what is left."""
+    from supervisor.headless.stop import run_stop
+
+    clock = SystemClock()
+    loaded = load_profile(options.profile, options.variant)
+    _, plan = make_session(loaded, options.profile, clock)
+    maker = links_of(loaded)
+    return asyncio.run(run_stop(plan, maker, clock=clock, by=who(), as_json=options.json, mask=masker(_secrets(plan))))
+
+
+def logs(options: Namespace) -> int:
+    """The log of the run that lives, else of the last one."""
+    from supervisor.headless.logs import run_logs
+
+    clock = SystemClock()
+    loaded = load_profile(options.profile, options.variant)
+    _, plan = make_session(loaded, options.profile, clock)
+    maker = links_of(loaded)
+    mask = masker(_secrets(plan))
+    return asyncio.run(run_logs(plan, maker, clock=clock, follow=options.follow, mask=mask))
+
+
+def console(options: Namespace) -> int:
+    """The interactive console on one profile."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise UsageError("the console needs a terminal; for scripts: supervisor --headless PROFILE")
+    from supervisor.tui.app import run_console
+
+    clock = SystemClock()
+    name = options.profiles[0]
+    loaded = load_profile(name, options.variant)
+    session, plan = make_session(loaded, name, clock, launch=not options.no_launch, stays=True)
+    return run_console(session, title=loaded.name, node=loaded.node.host, mask=masker(_secrets(plan)))
+
+
+def demo(options: Namespace) -> int:
+    """The main job on this machine, nothing else needed; everything of it is gone afterwards."""
+    from supervisor.demo.show import run_demo
+
+    folder = None
+    try:
+        from supervisor.demo.loopback import make_folder
+
+        folder = make_folder()
+        return asyncio.run(run_demo(options, folder))
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

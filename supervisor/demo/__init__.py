@@ -1,0 +1,1 @@
+"""The demonstration: what shows the product on one machine with nothing else needed. No product module imports it."""
