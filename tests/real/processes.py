@@ -8,6 +8,7 @@ it signals, so a pid that was given to somebody else in between is never hit.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -40,6 +41,33 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+def name(process: psutil.Process) -> str:
+    """The kernel's name of it, "" when it is gone."""
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """The signal, if it is still the process that the handle was taken for; else nothing."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass  # it went by itself
+
+
+def wait_gone(watched: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those that live when the time is over. Not psutil's own wait: for that a zombie is no end."""
+    left = list(watched)
+    deadline = time.monotonic() + timeout_s
+    while left := [process for process in left if alive(process)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return left
+
+
 def describe(process: psutil.Process) -> str:
     """pid and command line, for a message."""
     try:
@@ -68,21 +96,12 @@ def end(processes: Iterable[psutil.Process], timeout_s: float = 5.0) -> None:
     """TERM, and KILL for what is left (and for what is stopped: it would never see the TERM). Waits for the end."""
     left = [process for process in processes if alive(process)]
     for process in left:
-        _signal(process, hard=process.status() == psutil.STATUS_STOPPED)
-    _gone, left = psutil.wait_procs([process for process in left if alive(process)], timeout=timeout_s)
+        stopped = process.is_running() and process.status() == psutil.STATUS_STOPPED
+        send(process, signal.SIGKILL if stopped else signal.SIGTERM)
+    left = wait_gone(left, timeout_s)
     for process in left:
-        _signal(process, hard=True)
-    psutil.wait_procs([process for process in left if alive(process)], timeout=timeout_s)
-
-
-def _signal(process: psutil.Process, *, hard: bool) -> None:
-    try:
-        if hard:
-            process.kill()
-        else:
-            process.terminate()
-    except psutil.NoSuchProcess:
-        pass  # that is what we wanted
+        send(process, signal.SIGKILL)
+    wait_gone(left, timeout_s)
 
 
 class Tracker:
