@@ -107,7 +107,10 @@ class WordsError(ValueError):
         self.character = character
         self.advice = advice
         shown = character if character.isprintable() else ascii(character)[1:-1]
-        super().__init__(f"`{shown}` (line {self.line}, character {self.column}) {advice}")
+        place = f"character {self.column}"
+        if "\n" in text.strip("\n"):
+            place = f"line {self.line} of the text, {place}"  # a file that holds the text has lines of its own
+        super().__init__(f"`{shown}` ({place}) {advice}")
 
 
 def split(text: str, *, command: bool = True) -> list[Word]:

@@ -84,6 +84,7 @@ EQUAL_TO_SH = [
     "$V$V",
     "$_x1",
     "$\\\nV",
+    "a$_x\\\n1",
     "${V}V",
     '"$EMPTY"',
     "a$EMPTY",
@@ -314,7 +315,9 @@ def test_the_place_is_told_by_line_and_character() -> None:
     with pytest.raises(WordsError) as caught:
         split("run --a\n  --b x | tee\n")
     assert (caught.value.line, caught.value.column) == (2, 9)
-    assert "`|` (line 2, character 9)" in str(caught.value)
+    assert "`|` (line 2 of the text, character 9)" in str(caught.value)
+    with pytest.raises(WordsError, match=r"`\|` \(character 5\)"):
+        split("run | tee\n")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_what_may_not_be_meant_is_said(text: str, note: str) -> None:
     assert note in w.warnings(split(text))[0]
 
 
-@pytest.mark.parametrize("text", ["x ~/m", "x '--x=~/m'", "x '{\"a\":1}'", "x 'a–b'", "x $HOME/m", "x a=b:c"])
+@pytest.mark.parametrize("text", ["x ~/m", "x '--x=~/m'", "x '{\"a\":1}'", "x 'a–b'", "x $HOME/m", "x a=b:c", "x {}"])
 def test_what_is_plain_has_no_note(text: str) -> None:
     assert w.warnings(split(text)) == []
 
