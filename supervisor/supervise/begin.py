@@ -94,7 +94,7 @@ class Beginning:
             for text in action.warnings:
                 self._desk.warn(text)
             if action.do == "refuse":
-                raise RefusedError(*action.reasons)
+                raise RefusedError(*action.reasons, *(() if state["live"] else await self._on_the_port(settled)))
             if action.do == "take_over":
                 assert action.run is not None
                 found = state["live"] or state["last"]
@@ -107,6 +107,21 @@ class Beginning:
         raise RefusedError(
             "another supervisor holds the lock of this profile on the node, and no run of it is to be seen"
         )
+
+    async def _on_the_port(self, settled: Settled) -> list[str]:
+        """Who listens where our server would: with --no-launch somebody may have meant that one."""
+        reply = await self._client.request("listeners", port=settled.port, run=None)
+        out = []
+        for item in reply["listeners"]:
+            who = (
+                f"pid {item['pid']} {item['title'][:80]}".strip() if item["pid"] else f"a process of uid {item['uid']}"
+            )
+            out.append(
+                f"port {settled.port} is held by {who} on {item['address']}, which is no run of this profile: "
+                "to wait for it as it is: `supervisor --headless --url …` "
+                "(`supervisor attach` will take it over once it is built)"
+            )
+        return out
 
     async def _redacted(self, settled: Settled) -> list[str]:
         from supervisor.node.redact import redact_argv

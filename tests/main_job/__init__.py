@@ -1,0 +1,1 @@
+"""The main job under fault: links cut, supervisors killed, servers that die, two at once."""
