@@ -9,6 +9,10 @@ from supervisor.core.events import Evidence, Outcome, Phase, Verdict
 from supervisor.core.machine import describe_answer
 from supervisor.core.wait import Decision
 
+UNANSWERED_S = 2.0
+"""Twice the slowest pace of the looks while something is waited for."""
+_LOOKED_AT = {Phase.IDLE, Phase.LAUNCHING, Phase.LOADING, Phase.WARMING}
+
 
 class Tally:
     """Feed it every fact and every event of a session; ask it for the `Summary`."""
@@ -78,7 +82,7 @@ class Tally:
             verdict=decision.outcome,
             exit_code=decision.exit_code,
             phase=self._phase,
-            reason=decision.reason + self._hint(decision),
+            reason=decision.reason + self._hint(decision) + self._unanswered(decision, now),
             phases=tuple(times),
             answers=self.answers,
             finding=self._finding,
@@ -96,6 +100,17 @@ class Tally:
             return f"; it went on answering {describe_answer(self._last_answer[1])}"
         if self._last_answer is not None and self._last_answer[1].status is None:
             return f"; {self._last_answer[1].why}"
+        return ""
+
+    def _unanswered(self, decision: Decision, now: float) -> str:
+        """A look that has no answer yet is no fact, and can be all that there is to tell."""
+        if decision.outcome is not Outcome.TIMEOUT or self._phase not in _LOOKED_AT:
+            return ""
+        if self._last_answer is not None:
+            silent_s = now - self._last_answer[0]
+            return f"; no answer for the last {silent_s:.1f} s" if silent_s > UNANSWERED_S else ""
+        if self._phase is Phase.IDLE and (self._link is None or self._link.state is ev.LinkState.UP):
+            return "; no answer came at all: the first look was still waiting for one"
         return ""
 
     def _seen(self, decision: Decision) -> list[Evidence]:
