@@ -11,7 +11,6 @@ import asyncio
 import socket
 import ssl
 import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -28,6 +27,8 @@ from supervisor.errors import DialForbiddenError, DialRefusedError, DialSilentEr
 _T = TypeVar("_T")
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_HEAD_KIB = 100
+"""httpcore's own limit of a header block."""
 CONNECT_TIMEOUT_S = 5.0
 BODY_GRACE_S = 0.05
 """How long a body whose length is not told may take to be counted; the verdict never waits for more."""
@@ -59,7 +60,10 @@ class Http:
             transport: httpx.AsyncBaseTransport = _Transport(dial)
         else:
             transport = httpx.AsyncHTTPTransport(proxy=proxy)
-        self._client = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+        # httpx gives every read 5 s unless told otherwise: a handler that takes longer would never be seen ready,
+        # and each look that gave up would leave a request behind in the engine. Each look has its own limit.
+        limits = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+        self._client = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, timeout=limits)
 
     async def close(self) -> None:
         """Close whatever is open."""
@@ -93,6 +97,8 @@ class Http:
                 **(headers or {}),
             },
             json=json,
+            # The certificate is made out to the name that the user wrote, not to the address that was tried.
+            extensions={"sni_hostname": url.host},
         )
         began = time.perf_counter()
         try:
@@ -160,7 +166,11 @@ def _content_length(headers: httpx.Headers) -> int | None:
 
 def environment_proxy(url: Url) -> str | None:
     """The proxy that the environment asks for, None for loopback addresses and where `no_proxy` excludes it."""
-    if url.is_loopback or urllib.request.proxy_bypass(url.host):
+    if url.is_loopback:
+        return None
+    import urllib.request  # late: it costs as much as all of ours, and loopback addresses never need it
+
+    if urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
 
@@ -184,22 +194,35 @@ def _no_reply(error: BaseException, address: str, ms: float) -> NoReply:
             case socket.gaierror():
                 why = f"the name does not resolve: {address} ({cause.strerror or cause})"
                 return _none(Verdict.BROKEN, why, ms, address, "name does not resolve")
+            case ssl.SSLCertVerificationError():
+                why = f"the certificate of {address} is not trusted: {cause.verify_message}"
+                return _none(Verdict.BROKEN, why, ms, address, "certificate")
             case ssl.SSLError():
-                why = f"no TLS there that can be trusted: {cause.reason or cause}"
-                return _none(Verdict.BROKEN, why, ms, address, "tls")
+                why = f"no TLS on {address} ({cause.reason or cause}): plain HTTP there, or another protocol?"
+                return _none(Verdict.BROKEN, why, ms, address, "no TLS")
             case _:
                 pass
     if isinstance(error, httpx.TimeoutException):
         return _none(Verdict.SILENT, f"no answer from {address}", ms, address, "no answer")
     if isinstance(error, httpx.RemoteProtocolError):
-        text = str(error)
-        if "without sending" in text or "disconnected" in text:
-            why = f"{address} closed the connection without an answer"
-            return _none(Verdict.BROKEN, why, ms, address, "closed without an answer")
-        why = f"what {address} sends is not HTTP ({text[:120]}): TLS on this port, or another protocol?"
-        return _none(Verdict.BROKEN, why, ms, address, "not HTTP")
+        why, cause_word = _protocol(str(error), address)
+        return _none(Verdict.BROKEN, why, ms, address, cause_word)
     detail = str(error) or type(error).__name__
     return _none(Verdict.BROKEN, f"the connection to {address} broke: {detail[:160]}", ms, address, "broken")
+
+
+def _protocol(text: str, address: str) -> tuple[str, str]:
+    """What the HTTP library objects to, in words, and the word that groups it."""
+    if "without sending" in text or "disconnected" in text:
+        why = f"{address} closed the connection without an answer: TLS on this port, or another protocol?"
+        return why, "closed without an answer"
+    if "buffer too long" in text:
+        return f"{address} sends more than {MAX_HEAD_KIB} KiB of headers", "too many headers"
+    if "_SWITCH_" in text:
+        return f"{address} answers 101: it goes over to another protocol, which nobody asked for", "status 101"
+    if "\\x15\\x03" in text:  # an alert: how TLS answers what is no TLS
+        return f"{address} speaks TLS: give the URL with https://", "TLS"
+    return f"what {address} sends is not HTTP ({text[:120]}): TLS on this port, or another protocol?", "not HTTP"
 
 
 def _none(verdict: Verdict, why: str, ms: float, address: str, cause: str) -> NoReply:
@@ -218,20 +241,44 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
 # ------------------------------------------------------------------------------------------- httpcore's port
 
 
+class _FirstBytes:
+    """Tells within five bytes that what comes is no HTTP.
+
+    The library waits for a whole header block before it judges, so a server that greets and then listens (SSH, a
+    database) would look like one that says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+
+    def see(self, data: bytes) -> bytes:
+        """`data` itself. Raises `RemoteProtocolError` that shows what came."""
+        if len(self._head) < len(_HTTP):
+            self._head += data[: len(_HTTP) - len(self._head)]
+            if not _HTTP.startswith(self._head):
+                raise httpcore.RemoteProtocolError(f"it begins with {data[:40]!r}")
+        return data
+
+
+_HTTP = b"HTTP/"
+
+
 class _Stream(httpcore.AsyncNetworkStream):
     """A `ByteStream` as httpcore wants it."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        self._first: _FirstBytes | None = _FirstBytes()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
             async with asyncio.timeout(timeout):
-                return await self._stream.read(max_bytes)
+                data = await self._stream.read(max_bytes)
         except TimeoutError as error:
             raise httpcore.ReadTimeout from error
         except OSError as error:
             raise httpcore.ReadError(str(error)) from error
+        return data if self._first is None else self._first.see(data)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         try:
@@ -251,8 +298,13 @@ class _Stream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
+        self._first = None  # from here on it is TLS that comes
         tls = _TlsStream(self, ssl_context, server_hostname)
-        await tls.handshake(timeout)
+        try:
+            await tls.handshake(timeout)
+        except BaseException:
+            await self.aclose()  # httpcore forgets a stream whose TLS did not come about
+            raise
         return tls
 
     def get_extra_info(self, info: str) -> Any:
@@ -267,6 +319,7 @@ class _TlsStream(httpcore.AsyncNetworkStream):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=hostname)
+        self._first = _FirstBytes()
 
     async def handshake(self, wait_s: float | None) -> None:
         try:
@@ -276,11 +329,12 @@ class _TlsStream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
-            return await self._pump(lambda: self._tls.read(max_bytes), timeout)
+            data = await self._pump(lambda: self._tls.read(max_bytes), timeout)
         except ssl.SSLZeroReturnError:
             return b""
         except ssl.SSLError as error:
             raise httpcore.ReadError(str(error)) from error
+        return self._first.see(data)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         await self._pump(lambda: self._tls.write(buffer), timeout)
@@ -338,7 +392,16 @@ class _Transport(httpx.AsyncHTTPTransport):
     """httpx's transport with its pool replaced: httpx has no public way to give it a network backend."""
 
     def __init__(self, dial: Dial) -> None:
-        super().__init__(verify=False, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=None, max_keepalive_connections=0, network_backend=_Backend(dial)
-        )
+        super().__init__(verify=False, trust_env=False)  # these are the settings of the pool that is replaced here
+        self._backend = _Backend(dial)
+        self._pool = httpcore.AsyncConnectionPool(max_keepalive_connections=0, network_backend=self._backend)
+        self._trusts_certificates = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.scheme == "https" and not self._trusts_certificates:
+            # To read the authorities takes 50 ms: httpcore would do it for every look, we do it for the first one.
+            self._trusts_certificates = True
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=httpcore.default_ssl_context(), max_keepalive_connections=0, network_backend=self._backend
+            )
+        return await super().handle_async_request(request)
