@@ -25,7 +25,6 @@ commands:
   supervisor status | logs [-f] | stop | restart PROFILE
   supervisor demo                               all of it on this machine, nothing else needed
 """
-COMMANDS = ("status", "logs", "stop", "restart", "demo")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,6 +54,8 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"supervisor {__version__} (inference-supervisor)")
         return 0
+    from supervisor.commands import COMMANDS
+
     if words and words[0] in COMMANDS:
         return _named(words[0], words[1:])
     return _unnamed(words)

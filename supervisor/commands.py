@@ -6,10 +6,7 @@ A command here is a function from its parsed options to an exit code. What a wai
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
-import shutil
-import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -33,6 +30,9 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Namespace], int]
 
+COMMANDS = ("status", "logs", "stop", "restart", "demo")
+"""The commands that have a name; each is a function of this module."""
+
 DEFAULT_TIMEOUT_S = 1800.0
 DEFAULT_LINK_TIMEOUT_S = 300.0
 STATUS_TIMEOUT_S = 45.0
@@ -44,11 +44,13 @@ LOCAL = "local"
 
 def who() -> str:
     """Who asks, for the records on the node."""
+    import getpass
+
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{os.uname().nodename}"
 
 
 def link_maker(host: str, host_key: str | None = None, keepalive_s: float | None = None) -> Callable[[], Link]:
@@ -197,9 +199,12 @@ def _connection(make_link: Callable[[], Link], clock: SystemClock, note: Callabl
 
 def _host(text: str) -> tuple[str, str | None]:
     """A host, or the node of a profile: where HOST stands, a PROFILE may stand."""
-    if "/" not in text.removeprefix("ssh://") and not text.endswith(".toml"):
+    from supervisor import profile
+
+    if text.startswith("ssh://") or "@" in text:
         return text, None
-    if text.startswith("ssh://"):
+    places = (Path(text), Path(f"{text}.toml"), profile.config_dir(os.environ) / "profiles" / f"{text}.toml")
+    if not any(place.is_file() for place in places):
         return text, None
     loaded = load_profile(text, None)
     return loaded.node.host, loaded.node.host_key
@@ -211,7 +216,6 @@ def _host(text: str) -> tuple[str, str | None]:
 def load_profile(text: str, variant: str | None) -> Profile:
     """Find and load a profile."""
     from supervisor import profile
-    from supervisor.cli import COMMANDS
     from supervisor.engines import loader
 
     path = profile.find(text, cwd=Path.cwd(), config_dir=profile.config_dir(os.environ), commands=COMMANDS)
@@ -227,6 +231,8 @@ def make_session(loaded: Profile, name: str, clock: SystemClock, **more: Any) ->
     session = Session(plan, links_of(loaded), clock=clock, by=who(), **more)
     for text in loaded.warnings:
         session.desk.warn(text)
+    if loaded.dropped:
+        session.desk.warn(f"variant {loaded.variant} drops: {' '.join(loaded.dropped)}")
     return session, plan
 
 
@@ -328,4 +334,6 @@ def demo(options: Namespace) -> int:
         return asyncio.run(run_demo(options, folder))
     finally:
         if folder is not None:
+            import shutil
+
             shutil.rmtree(folder, ignore_errors=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from supervisor.core import url as urls
 from supervisor.core import words as w
 from supervisor.core.command import Secret
 from supervisor.core.engine import Engine
-from supervisor.core.words import Word
 from supervisor.engines import loader
 from supervisor.errors import ProfileError
 from supervisor.profile import Profile
@@ -75,13 +73,4 @@ def _api_key(profile: Profile) -> Secret | None:
 
 def _path_word(text: str | None) -> WireWord | None:
     """A path of the profile as one word: `~` and variables are the node's."""
-    if text is None:
-        return None
-    if text == "~" or text.startswith("~/"):
-        return [["home"], ["lit", text[1:]]]
-    return [["lit", text]]
-
-
-def display(words: Sequence[Word]) -> str:
-    """The command for people."""
-    return " ".join(word.text for word in words)
+    return None if text is None else w.to_wire(w.path_word(text))

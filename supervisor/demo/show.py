@@ -51,9 +51,9 @@ async def run_demo(options: Namespace, folder: Path) -> int:
     print(f"demo: {simulated} on a loopback SSH node ({node.target})", file=sys.stderr)
     try:
         if options.console:
-            from supervisor.tui.app import console_app
+            from supervisor.tui.app import ConsoleApp
 
-            await console_app(session, title=f"demo ({simulated})", node=node.target, mask=str).run_async()
+            await ConsoleApp(session, title=f"demo ({simulated})", node=node.target, mask=str).run_async()
             return 0
         view = Options(
             until=ev.Phase.SERVING, limits=Limits(timeout_s=timeout_s, timeout_from="--timeout"), json=options.json

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
 from supervisor.core.engine import Engine
 
 GENERIC = "generic"
+_FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
     """The names of the engines that are known, sorted."""
-    folder = files("supervisor.engines")
-    return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 @cache
@@ -28,7 +27,9 @@ def load(name: str) -> Engine:
         return Engine(name=GENERIC, title="any server")  # its defaults are the rule; no file needs to be read
     if name not in names():
         raise KeyError(name)
-    text = (files("supervisor.engines") / f"{name}.toml").read_text(encoding="utf-8")
+    import tomllib  # late: a wait for a plain URL needs no file
+
+    text = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Engine)
 
 
