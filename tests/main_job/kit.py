@@ -15,9 +15,9 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,6 +89,11 @@ class Command:
             return any(event["kind"] == "phase" and event["to"] == phase for event in self.events())
 
         processes.poll(look, PATIENCE_S, f"the phase {phase}:\n{self.said}")
+
+    def told_at(self, phase: str) -> float:
+        """With --json: when it told that phase, in seconds since 1970."""
+        at = next(event["at"] for event in self.events() if event["kind"] == "phase" and event["to"] == phase)
+        return datetime.fromisoformat(at).timestamp()
 
     def kill(self) -> None:
         """As a crash of the operator's machine would."""
@@ -300,9 +305,3 @@ class Relay:
         self._passes.clear()
         self._passes = asyncio.Event()
         self._passes.set()
-
-
-def died_within_s(command: Command, since: float) -> float:
-    """Seconds from `since` (monotonic) to the end of the command, which is waited for."""
-    command.exit_code()
-    return time.monotonic() - since
