@@ -127,27 +127,33 @@ async def wait(
         asyncio.create_task(_limits(desk, printer, waiter, decide, began_at)),
         asyncio.create_task(_work(work, options, decide)),
     ]
+    for task in tasks:
+        task.add_done_callback(lambda ended: _bug(ended, decided))
     restore = _catch_signals(decide)
     try:
         decision = await decided
+        # Told before anything is closed: what waits for this verdict must not wait for the closing too.
+        printer.end(desk.tally.summary(decision, desk.clock.now()))
     finally:
         restore()
         for task in tasks:
             task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    summary = desk.tally.summary(decision, desk.clock.now())
-    printer.end(summary)
+        await asyncio.gather(*tasks, return_exceptions=True)
     return decision.exit_code
+
+
+def _bug(task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
+    """A task that ended by what is no `SupervisorError` is a bug of ours: it must end the wait, never hang it."""
+    if not task.cancelled() and (error := task.exception()) is not None and not decided.done():
+        decided.set_exception(error)
 
 
 async def _drain(desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None]) -> None:
     subscription = desk.hub.subscribe()
-    for change in subscription.view.changes:
-        printer.event(change)
-        decide(waiter.feed(change))
+    before: tuple[ev.AnyEvent, ...] = (*subscription.view.warnings, *subscription.view.changes)
+    for event in before:
+        printer.event(event)
+        decide(waiter.feed(event))
     async for batch in subscription.batches():
         for event in batch:
             printer.event(event)
