@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +11,7 @@ from msgspec import Struct
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
 from supervisor.core import preflight, takeover
-from supervisor.errors import NodeRequestError, RefusedError
+from supervisor.errors import NodeRequestError, RefusedError, UnreachableError
 from supervisor.supervise.connection import Connection
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Position
@@ -21,7 +20,6 @@ from supervisor.supervise.stop import stop_run
 
 TAKEOVER_LOG_BYTES = 1024 * 1024
 """How much of a long log is read on a takeover; all of it stays on the node."""
-LOGIN_PATH_WAIT_S = 1.5
 LOCK_TRIES = 20
 LOCK_PAUSE_S = 0.25
 
@@ -72,6 +70,7 @@ class Beginning:
         self._by = by
         self._launch = launch
         self._replace = replace
+        self._ssh_path = ""
 
     async def run(self) -> Run:
         """Launch or take over. Raises `RefusedError`, `UnreachableError`, `UsageError`."""
@@ -201,41 +200,38 @@ class Beginning:
         return await self._handle(record, settled, path, offset)
 
     async def _preflight(self, settled: Settled) -> None:
-        login = asyncio.create_task(self._login_path())
-        try:
-            facts = await self._client.request(
-                "preflight",
-                argv=settled.argv,
-                cwd=settled.cwd,
-                log=settled.log,
-                key=self._plan.key,
-                port=settled.port,
-                env=self._plan.env,
-                login_env=self._plan.login_env,
-            )
-            checked = preflight.check(facts, settled.launching(self._plan.engine))
-            for text in checked.warnings:
-                self._desk.warn(text)
-            if checked.refusals:
-                raise self._refused(*checked.refusals)
-            if (path := await login) is not None and (missing := _only_in(path, facts["path"])):
-                text = f"the login shell's PATH has what SSH's has not: {':'.join(missing)} (login_env = true takes it)"
-                self._desk.warn(text)
-        finally:
-            login.cancel()
-            await asyncio.gather(login, return_exceptions=True)
+        facts = await self._client.request(
+            "preflight",
+            argv=settled.argv,
+            cwd=settled.cwd,
+            log=settled.log,
+            key=self._plan.key,
+            port=settled.port,
+            env=self._plan.env,
+            login_env=self._plan.login_env,
+        )
+        self._ssh_path = facts["path"]
+        checked = preflight.check(facts, settled.launching(self._plan.engine))
+        for text in checked.warnings:
+            self._desk.warn(text)
+        if checked.refusals:
+            raise self._refused(*checked.refusals)
 
-    async def _login_path(self) -> str | None:
-        """The PATH of the user's terminal, where it can be had quickly: it is only for a warning."""
-        if self._plan.login_env:
-            return None
+    async def compare_login_path(self) -> None:
+        """Warn where the PATH of the user's terminal has what the launch had not.
+
+        Runs beside the launch: a login shell can take seconds, and no launch should wait for a warning.
+        """
+        if self._plan.login_env or not self._ssh_path:
+            return
         words = {"path": [[["var", "PATH"]]]}
         try:
-            async with asyncio.timeout(LOGIN_PATH_WAIT_S):
-                reply = await self._client.request("expand", texts=words, login_env=True)
-        except (NodeRequestError, TimeoutError):
-            return None
-        return str(reply["path"][0])
+            reply = await self._client.request("expand", texts=words, login_env=True)
+        except (NodeRequestError, UnreachableError):
+            return
+        if missing := _only_in(str(reply["path"][0]), self._ssh_path):
+            text = f"the login shell's PATH has what SSH's has not: {':'.join(missing)} (login_env = true takes it)"
+            self._desk.warn(text)
 
     def _refused(self, *reasons: str) -> RefusedError:
         self._desk.note(ev.Refused(at=self._desk.clock.now(), reasons=reasons))

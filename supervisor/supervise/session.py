@@ -51,6 +51,7 @@ class Session:
         self._stays = stays
         self._again = asyncio.Event()
         self._attendance: Attendance | None = None
+        self._beside: asyncio.Task[None] | None = None
         self._connection = Connection(
             make_link,
             clock=clock,
@@ -76,6 +77,9 @@ class Session:
                     self._connection.lost(str(error))
                     await self._connection.close()
         finally:
+            if self._beside is not None:
+                self._beside.cancel()
+                await asyncio.gather(self._beside, return_exceptions=True)
             await self._connection.close()
 
     async def _on_connection(self) -> None:
@@ -102,6 +106,7 @@ class Session:
         run = await beginning.run()
         self._replace = False
         self._attendance = Attendance(self.plan, run, self._connection, self.desk)
+        self._beside = asyncio.create_task(beginning.compare_login_path())
 
     async def _wait_again(self) -> None:
         await self._again.wait()
