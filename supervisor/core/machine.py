@@ -11,7 +11,7 @@ from collections import deque
 
 from supervisor.core import events as ev
 from supervisor.core.events import Phase, Verdict
-from supervisor.core.phases import ALARMS, ENDED_PHASES, Input, successor
+from supervisor.core.phases import ALARMS, Input, successor
 
 HEALTH_LOST_AFTER = 3
 """Bad answers in a row before a server that was healthy counts as lost: one slow look is no outage."""
@@ -19,6 +19,14 @@ DRAIN_S = 0.3
 """How long an end waits for the rest of the log, so that the verdict can show the last line."""
 REPEAT_S = 1.0
 """Equal answers in a row are told at most once in this time."""
+
+_SETTLING = {Input.RUN_BEGAN, Input.STOP_BEGAN, Input.TREE_GONE}
+"""What cannot wait for the log: an end that still drains moves first, or these would be lost."""
+_OF_A_LIVING_SERVER = {
+    Input.ANSWER_READY, Input.ANSWER_NOT_YET, Input.ANSWER_REJECTED, Input.ANSWER_REFUSED, Input.ANSWER_SILENT,
+    Input.ANSWER_BROKEN, Input.HEALTH_LOST, Input.HEALTH_BACK, Input.VERIFIED, Input.VERIFY_FAILED,
+}  # fmt: skip
+"""What moves nothing while an end drains: an answer that was under way must not make a dead server healthy."""
 
 _ANSWER_INPUTS = {
     Verdict.READY: Input.ANSWER_READY,
@@ -60,6 +68,7 @@ class Machine:
         self.phase = Phase.IDLE
         self.run_id = ""
         self.link = ev.LinkState.CONNECTING
+        self._entered_at = float("-inf")
         self._bad_answers = 0
         self._health_was_lost = False
         self._last_answer: ev.Answer | None = None
@@ -84,9 +93,8 @@ class Machine:
         out: list[ev.AnyEvent] = []
         match fact:
             case ev.Ended():
-                if self.phase in ENDED_PHASES:
-                    return out
-                self._ended = self._ended or fact
+                if self._ended is None and successor(self.phase, Input.ENDED) is not None:
+                    self._ended = fact
             case ev.LogRead():
                 self._log_read = max(self._log_read, fact.offset)
             case ev.LinkChanged():
@@ -100,12 +108,21 @@ class Machine:
             case _:
                 pass
         if not isinstance(fact, ev.Ended):
-            out += self._move(self._input_of(fact), fact)
-        if self._ended is not None and self._drained(fact.at):
-            ended, self._ended = self._ended, None
-            wanted = ended.stopped_by is not None
-            out += self._move(Input.ENDED_WANTED if wanted else Input.ENDED, ended)
+            given = self._input_of(fact)
+            if given in _SETTLING:
+                out += self._settle()
+            if self._ended is None or given not in _OF_A_LIVING_SERVER:
+                out += self._move(given, fact)
+        if self._ended is not None and self._drained(self._ended, fact.at):
+            out += self._settle()
         return out
+
+    def _settle(self) -> list[ev.AnyEvent]:
+        """Move on the end that was held back for its log, if there is one."""
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return []
+        return self._move(Input.ENDED if ended.stopped_by is None else Input.ENDED_WANTED, ended)
 
     # ------------------------------------------------------------------------------------ what a fact means
 
@@ -126,9 +143,7 @@ class Machine:
             return Input.HEALTH_LOST
         return _ANSWER_INPUTS[answer.verdict]
 
-    def _drained(self, now: float) -> bool:
-        ended = self._ended
-        assert ended is not None
+    def _drained(self, ended: ev.Ended, now: float) -> bool:
         return ended.log_size is None or self._log_read >= ended.log_size or now >= ended.at + DRAIN_S
 
     # ------------------------------------------------------------------------------------ moving
@@ -144,9 +159,9 @@ class Machine:
             evidence.append(self._accepted)
         if target is Phase.LOADING and given is not Input.PROCESS_SEEN and self._root:
             evidence.append(self._root[0])
-        out: list[ev.AnyEvent] = [self._enter(target, fact.at, tuple(evidence))]
         if target is Phase.PREFLIGHT and isinstance(fact, ev.RunBegan):
-            self._begin_run(fact)
+            self._begin_run(fact)  # first, so that the change bears the new run's id
+        out: list[ev.AnyEvent] = [self._enter(target, fact.at, tuple(evidence))]
         if given is Input.HEALTH_LOST:
             self._health_was_lost = True
         if target is Phase.SERVING:
@@ -159,6 +174,8 @@ class Machine:
 
     def _enter(self, phase: Phase, at: float, evidence: tuple[ev.Evidence, ...]) -> ev.PhaseChanged:
         before, self.phase = self.phase, phase
+        # An end that waited for its log is older than what came meanwhile; a phase never lasts less than no time.
+        self._entered_at = at = max(at, self._entered_at)
         return ev.PhaseChanged(
             at=at, from_=before, to=phase, label=ev.LABELS[phase], evidence=evidence, run_id=self.run_id
         )
@@ -204,12 +221,13 @@ class Machine:
         """Tell an answer, except the second and third of the same kind within a second: count those."""
         answer, last = fact.answer, self._last_answer
         self._last_answer = answer
-        self._untold_answers += 1
         same = last is not None and (last.verdict, last.status, last.cause) == (
             answer.verdict,
             answer.status,
             answer.cause,
         )
+        # The untold ones before another kind of answer were that other kind's: this line must not stand for them.
+        self._untold_answers = self._untold_answers + 1 if same else 1
         if same and fact.at - self._told_answer_at < REPEAT_S:
             return []
         count, self._untold_answers = self._untold_answers, 0
