@@ -41,6 +41,14 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """All below it, none when it is gone."""
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
 def name(process: psutil.Process) -> str:
     """The kernel's name of it, "" when it is gone."""
     try:

@@ -142,11 +142,15 @@ class Sshd:
         return f"ssh://{self.user}@{self.address}:{self.port}"
 
     def sessions(self) -> list[psutil.Process]:
-        """The sshd processes that serve connections, of this server alone."""
-        children = psutil.Process(self._process.pid).children(recursive=True) if self._process is not None else []
+        """The sshd processes that serve connections, of this server alone.
+
+        Right after a login one may fork once more, to serve with the user's rights: one look may come too early for it.
+        """
+        listener = [psutil.Process(self._process.pid)] if self._process is not None else []
+        below = [child for parent in (*listener, *self._orphans) for child in processes.descendants(parent)]
         # "sshd" up to OpenSSH 9.7, "sshd-session" and "sshd-auth" from 9.8 on
-        now = [child for child in children if processes.name(child).startswith("sshd")]
-        return [session for session in (*self._orphans, *now) if processes.alive(session)]
+        found = {*self._orphans, *(child for child in below if processes.name(child).startswith("sshd"))}
+        return [session for session in found if processes.alive(session)]
 
     def session_pids(self) -> list[int]:
         return [session.pid for session in self.sessions()]
@@ -162,15 +166,19 @@ class Sshd:
 
     def kill_sessions(self) -> None:
         """Every connection breaks at once; the listener lives."""
-        sessions = self.sessions()
-        for session in sessions:  # KILL: one that is frozen would not see a TERM
+        sessions = self.freeze_sessions()
+        for session in sessions:
             processes.send(session, signal.SIGKILL)
         assert not processes.wait_gone(sessions, 5)
 
-    def freeze_sessions(self) -> None:
+    def freeze_sessions(self) -> list[psutil.Process]:
         """Every connection goes silent without breaking, as when a cable is pulled. `thaw_sessions` ends it."""
-        for session in self.sessions():
-            processes.send(session, signal.SIGSTOP)
+        frozen: list[psutil.Process] = []
+        while fresh := [session for session in self.sessions() if session not in frozen]:
+            for session in fresh:  # one of them may have forked before it stopped: look again
+                processes.send(session, signal.SIGSTOP)
+            frozen += fresh
+        return frozen
 
     def thaw_sessions(self) -> None:
         for session in self.sessions():

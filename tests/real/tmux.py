@@ -76,7 +76,7 @@ class Tmux:
     def close(self) -> None:
         """Ends the command and the server, and waits until both are gone."""
         mine = [psutil.Process(pid) for pid in (self.pid, self._server_pid) if psutil.pid_exists(pid)]
-        mine += [child for process in mine for child in process.children(recursive=True) if child not in mine]
+        mine += [child for process in mine for child in processes.descendants(process) if child not in mine]
         subprocess.run(self._words("kill-server"), env=self._environment, capture_output=True, check=False)
         processes.end(processes.wait_gone(mine, 2), timeout_s=0.5)  # the hangup that the command gets is its cue to go
         (Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}" / self._socket).unlink(missing_ok=True)
