@@ -108,8 +108,8 @@ class ConsoleApp(App[int]):
         Binding("pagedown", "log('scroll_page_down')", "log page down", id="log.page_down", show=False),
         Binding("home", "log('scroll_home')", "log start", id="log.start", show=False),
         Binding("end", "log('scroll_end')", "log end", id="log.end", show=False),
-        Binding("left", "log('scroll_left')", "log left", id="log.left", show=False),
-        Binding("right", "log('scroll_right')", "log right", id="log.right", show=False),
+        Binding("left", "pan(-1)", "log left", id="log.left", show=False),
+        Binding("right", "pan(1)", "log right", id="log.right", show=False),
     ]
     CSS_PATH = [resources.layouts() / name for name in ("base.tcss", "console.tcss", "dialogs.tcss")]
 
@@ -227,6 +227,10 @@ class ConsoleApp(App[int]):
     def action_log(self, how: str) -> None:
         """Scroll the log by one of Textual's own movements."""
         getattr(self._log_pane, how)(animate=False)
+
+    def action_pan(self, screens: int) -> None:
+        """Move sideways in long lines."""
+        self._log_pane.pan(screens)
 
     def action_follow(self) -> None:
         """Follow the log's end, or pause."""

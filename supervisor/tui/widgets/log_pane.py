@@ -86,7 +86,7 @@ class LogPane(ScrollView, can_focus=True):
             self._seen -= 1
         evicted = max(0, len(self._rows) + len(rows) - MAX_LINES)
         self._rows.extend(rows)
-        self._seen += len(rows)
+        self._seen += sum(not row.note for row in rows)
         self._widest = max(self._widest, *(_cells(row.text) for row in rows))
         following = self.following
         self.virtual_size = Size(self._widest + self._gutter, len(self._rows))
@@ -123,6 +123,10 @@ class LogPane(ScrollView, can_focus=True):
         if self.following:
             self._to_end()
 
+    def pan(self, steps: int) -> None:
+        """Move sideways by half a screen a step: by single columns nobody reaches the end of a long line."""
+        self.scroll_to(x=self.scroll_offset.x + steps * self.size.width // 2, animate=False, force=True)
+
     def _to_end(self) -> None:
         # By force: the first lines beyond the screen come before the layout has allowed to scroll.
         self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
@@ -130,7 +134,7 @@ class LogPane(ScrollView, can_focus=True):
     def _tell(self) -> None:
         state = "following" if self.following else "paused, f follows"
         new = f" · {self._unseen:,} new" if self._unseen and not self.following else ""
-        self.border_subtitle = f"{state}{new} · {self._seen:,} lines"
+        self.border_subtitle = f"{state}{new} · {self._seen:,} {'line' if self._seen == 1 else 'lines'}"
 
     # ------------------------------------------------------------------------------- drawing
 
