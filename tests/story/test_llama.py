@@ -102,4 +102,4 @@ def test_a_taken_port(tracker: Tracker, tmp_path: Path, make_sshd: MakeSshd, req
     second = kit.run("--headless", str(_profile(tmp_path, tiny_model(), port)), "--json", env=env)
     assert kit.run("stop", str(first), env=env).code == 0
     assert second.code == 4
-    assert f"port {port} is taken" in second.summary["reason"] and "llama-server" in second.summary["reason"]
+    assert f"port {port} is taken" in second.summary["reason"] and "llama" in second.summary["reason"]
