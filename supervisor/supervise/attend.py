@@ -279,6 +279,8 @@ class Attendance:
         verdict = await verifier.run(prober.url, address, answer.model, wanted)
         now = self._desk.clock.now()
         if verdict.passed:
+            if self._desk.phase is Phase.SERVING:
+                self._desk.warn(f"verified again: {verdict.text}")  # no phase changes, and who asked must see it
             self._desk.note(ev.Verified(at=now, text=verdict.text))
         elif verdict.passed is None:
             self._desk.warn(verdict.text)
