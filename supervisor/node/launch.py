@@ -97,7 +97,7 @@ def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable
     command = [sys.executable, "-I", "-S", "-c", code]
     facts = preflight.linger()
     if facts["kill_user_processes"] and facts["linger"] and facts["systemd_run"]:
-        command = ["systemd-run", "--user", "--scope", "--quiet", "--collect", *command]
+        command = ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--", *command]
     records.make_private(records.key_dir(base, request["key"]))
     end = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -130,8 +130,8 @@ def _start_keeper(command: Sequence[str], orders: bytes) -> Json:
     )
     assert keeper.stdin is not None and keeper.stdout is not None and keeper.stderr is not None
     try:
-        keeper.stdin.write(orders)
-        keeper.stdin.close()
+        with keeper.stdin:
+            keeper.stdin.write(orders)
     except BrokenPipeError:
         pass  # its word on stdout, or the lack of one, tells why
     with keeper.stdout, keeper.stderr:
@@ -140,6 +140,7 @@ def _start_keeper(command: Sequence[str], orders: bytes) -> Json:
             told: Json = json.loads(line.decode("utf-8"))
         except ValueError:
             said = keeper.stderr.read(4096).decode("utf-8", "replace").strip()
+            keeper.wait()
             raise records.Refusal("keeper", "the keeper ended without a word: %s" % (said[-300:] or "-")) from None
     if "started" in told:
         threading.Thread(target=keeper.wait, daemon=True).start()  # it outlives us, or is reaped

@@ -18,11 +18,22 @@ Process = Dict[str, Any]
 
 
 def _read(path: str) -> bytes:
+    # Bare descriptors: half the time of `open`, and this is read thousands of times a minute.
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    data = b""
+    try:
+        while True:
+            more = os.read(descriptor, 65536)
+            data += more
+            if not more:
+                return data
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def boot_id() -> str:

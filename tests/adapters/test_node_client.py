@@ -264,8 +264,8 @@ async def test_what_waits_when_the_program_dies(link: LocalLink, tmp_path: Path)
     client = await _start(link, tmp_path)
     big = tmp_path / "big"
     with big.open("wb") as file:
-        file.truncate(3_000_000_000)
-    asked = asyncio.create_task(client.request("log_lines", path=str(big), until=3_000_000_000))
+        file.truncate(1_000_000_000)
+    asked = asyncio.create_task(client.request("log_lines", path=str(big), until=1_000_000_000))
     told = asyncio.create_task(_all(client))
     await client.request("ping")
     client._process._process.kill()  # type: ignore[attr-defined]
@@ -286,9 +286,9 @@ async def test_a_request_that_gets_no_reply_in_time(link: LocalLink, tmp_path: P
     client = await _start(link, tmp_path)
     big = tmp_path / "big"
     with big.open("wb") as file:
-        file.truncate(3_000_000_000)
+        file.truncate(1_000_000_000)
     with pytest.raises(UnreachableError, match=r"log_lines.* within 0\.05 s"):
-        await client.request("log_lines", path=str(big), until=3_000_000_000, timeout_s=0.05)
+        await client.request("log_lines", path=str(big), until=1_000_000_000, timeout_s=0.05)
     assert await client.request("ping")  # a late reply finds nobody and hurts nobody
     await client.close()
 

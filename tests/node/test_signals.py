@@ -84,8 +84,9 @@ def test_the_dead_and_the_zombie_are_gone(sleeper: Json) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("pid", [1, 0, -1, os.getpid()])
-def test_never_the_first_process_a_group_or_ourselves(pid: int) -> None:
+@pytest.mark.parametrize("pid", [1, 0, -1, "ours"])
+def test_never_the_first_process_a_group_or_ourselves(pid: int | str) -> None:
+    pid = os.getpid() if isinstance(pid, str) else pid
     found = proc.stat(pid) if pid > 0 else None
     ticks = found["start_ticks"] if found else 0
     assert signals.send([{"pid": pid, "start_ticks": ticks}], "KILL") == {
