@@ -119,6 +119,10 @@ class Running:
         except ConnectionRefusedError:
             return None
 
+    def listens(self) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
     def come_up(self) -> list[Answer | None]:
         """All answers of health up to the first 200."""
         answers: list[Answer | None] = []
@@ -566,7 +570,7 @@ def test_hanging_faults_hang_and_still_obey_a_signal() -> None:
         assert b"Load weight end" not in server.log and server.health() is None
         assert server.stop() == 0
     with running("vllm", *QUICK, "--sim-warm", "0", "--sim-fault", "hang-health,hang-completion") as server:
-        server.until("startup complete")
+        wait_for(server.listens, "a listening socket")  # which vLLM has only after its last words
         for path, body in (("/health", None), ("/v1/completions", FRANCE)):
             with pytest.raises(TimeoutError):
                 server.request(path, body, timeout_s=0.2)
