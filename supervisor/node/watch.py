@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional
 
 from . import proc, records, signals, sockets
 
@@ -210,10 +210,6 @@ class RunWatch:
         if self._ended and not tree:
             self._gone = True
             self._tell("tree_gone")
-
-    def pids(self) -> Set[int]:
-        """The pids of the tree as of the last look."""
-        return {item["pid"] for item in self._tree}
 
 
 class PortWatch:
