@@ -8,7 +8,7 @@ import signal
 
 from supervisor.adapters import sockets
 from supervisor.adapters.base import ByteProcess, ByteStream
-from supervisor.errors import UnreachableError
+from supervisor.errors import LinkConfigError
 
 STDERR_BYTES = 64 * 1024
 CLOSE_WAIT_S = 2.0
@@ -90,7 +90,7 @@ class LocalLink:
     async def connect(self) -> None:
         """Nothing to connect. Only Linux has what the node program needs."""
         if not os.path.isdir("/proc/self"):
-            raise UnreachableError('host = "local" needs Linux (/proc); give a node by SSH instead')
+            raise LinkConfigError('host = "local" needs Linux (/proc); give a node by SSH instead')
         self._closed = asyncio.get_running_loop().create_future()
 
     async def execute(self, command: str, *, window_bytes: int | None = None) -> ByteProcess:
