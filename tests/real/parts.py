@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.real import llama, netns, sshd, tmux
+from tests.real import llama, netns, sshd, tmux, vllm
 
 PARTS: dict[str, Callable[[], str | None]] = {
     "sshd": sshd.missing,
@@ -21,6 +21,9 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "network namespaces": netns.missing,
 }
 """Name → why it is missing, None when it is there."""
+
+if os.environ.get("SUPERVISOR_TEST_ENGINES"):
+    PARTS["vLLM"] = vllm.missing
 
 _PREFIX = "real part missing: "
 

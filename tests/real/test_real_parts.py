@@ -22,7 +22,7 @@ import pytest
 
 from tests.conftest import MakeSshd, MakeTmux
 from tests.real import llama as models
-from tests.real import parts, processes
+from tests.real import parts, processes, vllm
 from tests.real.llama import LlamaServer
 from tests.real.netns import NetworkNamespace
 from tests.real.ports import free_port
@@ -173,6 +173,40 @@ def test_a_model_is_made_once(llama: LlamaServer) -> None:
     assert models.tiny_model() == first
     assert first.stat().st_mtime_ns == made_at_ns
     assert 200_000 < first.stat().st_size < 400_000
+
+
+# ------------------------------------------------------------------------------------------------ vLLM
+
+
+@pytest.mark.heavy_engine
+def test_vllm_refuses_until_it_is_ready_and_generates(tracker: Tracker, tmp_path: Path) -> None:
+    parts.require_real("vLLM")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = tmp_path / "vllm.log"
+    environment = {**os.environ, **vllm.ENVIRONMENT}
+    with log.open("wb") as out:
+        process = subprocess.Popen(vllm.command(port), env=environment, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        seen: set[int | None] = set()
+
+        def look() -> bool:
+            assert process.poll() is None, log.read_text()[-4000:]
+            status = status_of(url + "/health")
+            seen.add(status)
+            return status == 200
+
+        processes.poll(look, 180, f"200 of vLLM; see {log}", pause_s=0.1)
+        assert seen == {None, 200}  # no 503 on the way: loading is seen by process and log alone
+        body = json.dumps({"model": "tiny", "prompt": "The", "max_tokens": 4}).encode()
+        request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["choices"]
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        processes.end(tracker.alive())
+        process.wait(10)
 
 
 # ------------------------------------------------------------------------------------------------ tmux
