@@ -28,6 +28,8 @@ _ESCAPES = re.compile(
 # Controls, C1, bidirectional overrides and line separators: nothing in a log may move a cursor or turn text round.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
+_VISIBLE = re.compile(rb"[!-~]")
+
 
 class Line(Struct, frozen=True):
     """One line, or the living state of one.
@@ -63,12 +65,15 @@ class LineSplitter:
         self._next_offset = offset
         self._line_no = lines_before + 1
         self._line_offset = offset
-        self._pending = bytearray()
-        self._cut_bytes = 0
-        self._told_living = b""
+        self._drawn = bytearray()
+        self._drawn_bytes = 0
+        self._shown: tuple[bytes, int] = (b"", 0)
+        self._is_bar = False
+        self._empty = True
+        self._told_living = ""
 
     def __repr__(self) -> str:
-        return f"<LineSplitter line {self._line_no}, {len(self._pending)} bytes pending>"
+        return f"<LineSplitter line {self._line_no}, {len(self._drawn)} bytes pending>"
 
     @property
     def offset(self) -> int:
@@ -93,48 +98,89 @@ class LineSplitter:
 
     def end(self) -> list[Line]:
         """The last line, where the file does not end in a newline."""
-        if not self._pending and not self._cut_bytes:
+        if self._empty:
             return []
         return [self._complete(self._next_offset)]
 
+    # What is kept of a line is what was drawn last and was not blank, and what is being drawn, each up to the cap. So
+    # a bar may redraw itself for hours, and where the reads happened to cut the bytes never changes the line.
+
     def _keep(self, data: bytes) -> None:
-        room = MAX_LINE_BYTES - len(self._pending)
-        # A progress bar may redraw itself for hours without a newline: only its last state is worth keeping.
-        if len(data) > room and b"\r" in data.rstrip(b"\r"):
-            self._pending.clear()
-            data = data.rstrip(b"\r").rpartition(b"\r")[2]
-            room = MAX_LINE_BYTES
-        elif len(data) > room and b"\r" in self._pending:
-            last = bytes(self._pending).rstrip(b"\r").rpartition(b"\r")[2]
-            self._pending[:] = last
-            room = MAX_LINE_BYTES - len(last)
-        self._pending += data[: max(0, room)]
-        self._cut_bytes += max(0, len(data) - max(0, room))
+        if not data:
+            return
+        self._empty = False
+        start = 0
+        while (end := data.find(b"\r", start)) != -1:
+            self._draw(data[start:end])
+            self._returned()
+            start = end + 1
+        self._draw(data[start:] if start else data)
+
+    def _draw(self, data: bytes) -> None:
+        room = MAX_LINE_BYTES - len(self._drawn)
+        if room > 0:
+            self._drawn += data[:room]
+        self._drawn_bytes += len(data)
+
+    def _returned(self) -> None:
+        """A carriage return: what was drawn stands until something else is drawn over it."""
+        self._is_bar = True
+        if self._drawn_bytes and _shows(self._drawn, self._drawn_bytes):
+            self._shown = (bytes(self._drawn), self._drawn_bytes)
+        self._drawn.clear()
+        self._drawn_bytes = 0
 
     def _complete(self, next_line_offset: int) -> Line:
-        line = Line(self._text(bytes(self._pending)), self._line_no, self._line_offset)
-        self._pending.clear()
-        self._cut_bytes = 0
-        self._told_living = b""
+        drawn, size = bytes(self._drawn), self._drawn_bytes
+        kept, size = (drawn, size) if not self._is_bar or _shows(drawn, size) else self._shown
+        line = Line(_text(kept, size), self._line_no, self._line_offset)
+        self._drawn.clear()
+        self._drawn_bytes = 0
+        self._shown = (b"", 0)
+        self._is_bar = False
+        self._empty = True
+        self._told_living = ""
         self._line_no += 1
         self._line_offset = next_line_offset
         return line
 
     def _living(self) -> Line | None:
-        if b"\r" not in self._pending:
-            return None  # an unfinished ordinary line: more of it comes
-        state = bytes(self._pending)
-        # The bar that was drawn last and whole; what follows the last \r may still be growing.
-        if state == self._told_living:
+        """The bar as it stands: drawn whole, or all of it that has come. None for an unfinished ordinary line."""
+        if not self._is_bar:
             return None
-        self._told_living = state
-        return Line(self._text(state), self._line_no, self._line_offset, living=True)
+        growing, size = bytes(self._drawn), self._drawn_bytes
+        if size == len(growing):
+            growing = growing[: _whole_characters(growing)]
+            size = len(growing)
+        text = _text(growing, size) if _shows(growing, size) else _text(*self._shown)
+        if text == self._told_living:
+            return None
+        self._told_living = text
+        return Line(text, self._line_no, self._line_offset, living=True)
 
-    def _text(self, raw: bytes) -> str:
-        # tqdm draws "\rtext": the last non-empty segment is what a terminal would show. What was printed behind
-        # a bar without a newline is in that same segment, so an error there is not lost.
-        segments = [part for part in raw.split(b"\r") if part.strip()]
-        text = sanitise((segments[-1] if segments else b"").decode("utf-8", "replace"))
-        if self._cut_bytes:
-            text += f" … [{self._cut_bytes} more bytes in this line]"
-        return text
+
+def _shows(drawn: bytes | bytearray, size: int) -> bool:
+    """Whether a terminal would show anything of it: an escape sequence that clears the line behind a bar does not."""
+    if size > len(drawn):
+        return True  # blank as far as it was kept, and nobody knows the rest
+    if b"\x1b" not in drawn and b"\x9b" not in drawn and _VISIBLE.search(drawn):
+        return True
+    return bool(sanitise(drawn.decode("utf-8", "replace")).strip())
+
+
+def _whole_characters(data: bytes | bytearray) -> int:
+    """How many bytes are whole UTF-8 characters, without one at the end that is still to come."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0b1100_0000 == 0b1000_0000:
+            continue
+        needs = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return len(data) - back if needs > back else len(data)
+    return len(data)
+
+
+def _text(kept: bytes, size: int) -> str:
+    if size <= len(kept):
+        return sanitise(kept.decode("utf-8", "replace"))
+    whole = _whole_characters(kept)
+    return sanitise(kept[:whole].decode("utf-8", "replace")) + f" … [{size - whole} more bytes in this line]"
