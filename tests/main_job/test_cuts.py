@@ -287,7 +287,7 @@ def test_looks_at_a_closed_port_leave_no_line_in_the_nodes_log(
 ) -> None:
     here.write()
     server = make_sshd()
-    refusals = max(4, scaled(60))  # each tells of ten looks
+    refusals = max(3, scaled(60))  # each tells of ten looks
 
     async def main() -> None:
         async with Relay(server.port) as relay:
