@@ -28,7 +28,7 @@ class Server:
         self.sent_bytes = 0
         self.ready_at: float | None = None
         """When it became ready, where the behaviour has such a moment (monotonic)."""
-        self.began_at = time.monotonic()
+        self.asked_at = 0.0
         self._behave = behave
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -189,15 +189,18 @@ def by_method(answers: dict[str, bytes]) -> Behaviour:
 
 
 def flips(after_s: float, before: bytes, then: bytes = OK) -> Behaviour:
-    """`before` for so long since the server began, then `then`."""
+    """`before` to the first request and for so long after it, then `then`."""
 
     async def behave(peer: Peer) -> None:
         await peer.request()
-        if time.monotonic() - peer.server.began_at < after_s:
+        now = time.monotonic()
+        if peer.number == 1:
+            peer.server.asked_at = now
+        if now - peer.server.asked_at < after_s:
             await peer.send(before)
         else:
             if peer.server.ready_at is None:
-                peer.server.ready_at = peer.server.began_at + after_s
+                peer.server.ready_at = peer.server.asked_at + after_s
             await peer.send(then)
 
     return behave

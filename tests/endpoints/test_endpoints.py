@@ -7,10 +7,11 @@ import io
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from supervisor.adapters import sockets
@@ -26,12 +27,13 @@ from supervisor.supervise.watch_url import UrlWatch
 from tests.endpoints import certificates
 from tests.endpoints.servers import accepts_only, serving
 from tests.endpoints.table import NEVER, READY, ROWS, Row
-from tests.schema import stream
+from tests.schema import checked, stream
 
 AT_ONCE = 12
 """Rows that run at a time: more would be slow by themselves on a small machine."""
-SEEN_WITHIN_S = 1.0
-"""From the moment an endpoint is ready to the end of the wait; the pace is 0.1 s, the rest is a busy machine."""
+SEEN_WITHIN_S = 4.0
+"""From the moment an endpoint is ready, or the limit fires, to the end of the wait. The pace is 0.1 s; the rest is for
+a machine with five times as much to do as it can, and still far below any limit or `Retry-After` that could hide."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,17 @@ async def _wait_for_all(rows: tuple[Row, ...], certificate_files: dict[str, Path
     async def one(row: Row) -> Outcome | str:
         async with turns:
             try:
-                return await _wait_for(row, certificate_files)
+                outcome = await _wait_for(row, certificate_files)
+                if outcome.problems() and not outcome.row.ready and not outcome.lines[-1]["answers"]:
+                    # Not one look came to its end: this machine was busy with other things. What has to be seen then
+                    # is seen in a longer wait. An answer that was misjudged is never given a second one.
+                    outcome = await _wait_for(replace(row, never_s=4 * row.never_s), certificate_files)
+                return outcome
             except Exception as error:
                 return f"{row.name}: {type(error).__name__}: {error}"
 
     # The longest first, so that the end is not one slow row alone.
-    order = sorted(rows, key=lambda row: "6 s" not in row.name)
+    order = sorted(rows, key=lambda row: "6 s" not in row.name and row.never_s < 6)
     return await asyncio.gather(*map(one, order))
 
 
@@ -115,14 +122,6 @@ def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
         yield files
 
 
-@pytest.fixture
-def trap(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Proxy variables that point at a port; whoever sets the list up must find it empty."""
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    yield ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
-
-
 def _told(outcomes: list[Outcome | str]) -> list[str]:
     crashed = [outcome for outcome in outcomes if isinstance(outcome, str)]
     return crashed + [text for outcome in outcomes if isinstance(outcome, Outcome) for text in outcome.problems()]
@@ -130,14 +129,15 @@ def _told(outcomes: list[Outcome | str]) -> list[str]:
 
 @pytest.mark.asyncio
 async def test_every_endpoint_ends_as_the_table_says(
-    certificate_files: dict[str, Path], trap: list[str], monkeypatch: pytest.MonkeyPatch
+    certificate_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With proxy variables set all the time: for loopback nobody may ask the proxy."""
     async with serving(accepts_only) as proxy:
-        for name in trap:
+        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        # A name that does not resolve here would be the proxy's to resolve: without one, it is ours.
+        # A name that is not this machine's would be the proxy's to resolve, and that row is about ours.
         monkeypatch.setenv("no_proxy", ".invalid")
+        monkeypatch.setenv("NO_PROXY", ".invalid")
         outcomes = await _wait_for_all(ROWS, certificate_files)
         assert proxy.connections == 0, "a proxy was asked for a loopback address"
     problems = _told(outcomes)
@@ -155,13 +155,8 @@ def test_the_table_is_as_long_as_promised() -> None:
     assert not [row.name for row in READY if math.isinf(row.closed_for_s)]
 
 
-@pytest.mark.asyncio
-async def test_the_schema_tells_a_wrong_line() -> None:
+def test_the_schema_tells_a_wrong_line() -> None:
     """The check itself can fail: a line with a field missing, an unknown kind, a time that is none."""
-    import jsonschema
-
-    from tests.schema import checked
-
     good = '{"kind":"link","at":"2026-01-01T00:00:00.000Z","state":"up","why":""}'
     assert checked(good)["state"] == "up"
     for bad in (
