@@ -72,7 +72,10 @@ class Waiter:
 
     @property
     def _stall_at(self) -> float | None:
-        return None if self.limits.stall_s is None else self._moved_at + self.limits.stall_s
+        # Nothing is seen over a lost link, so nothing can be said to stand still: the limit for that is the link's.
+        if self.limits.stall_s is None or self._link_at is not None:
+            return None
+        return self._moved_at + self.limits.stall_s
 
     @property
     def _link_at(self) -> float | None:
@@ -86,6 +89,8 @@ class Waiter:
                 self._moved(event.at, f"the phase became {event.to.value}")
                 return self._on_phase(event)
             case ev.LinkEvent():
+                if event.state is LinkState.UP:
+                    self._moved(event.at, "the link came up")
                 if self._link is None or self._link.state is LinkState.UP or event.state is LinkState.UP:
                     self._link = event  # the time of the loss stays while reconnecting
             case ev.Log():
