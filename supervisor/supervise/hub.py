@@ -48,6 +48,11 @@ class Subscription:
     def push(self, event: ev.AnyEvent) -> None:
         """Add one event; never waits."""
         if isinstance(event, ev.Log):
+            old = self._queue[-1] if self._queue else None
+            if isinstance(old, ev.Log) and _redraws(event, old):
+                self._queue.pop()
+                self._logs -= 1
+                self._dropped += old.dropped
             if self._logs >= QUEUE_EVENTS:
                 self._drop_oldest_log()
             self._logs += 1
@@ -78,7 +83,7 @@ class Subscription:
         if self._dropped:
             for position, event in enumerate(out):
                 if isinstance(event, ev.Log):
-                    out[position] = msgspec.structs.replace(event, dropped=self._dropped)
+                    out[position] = msgspec.structs.replace(event, dropped=self._dropped + event.dropped)
                     self._dropped = 0
                     break
         if self._closed:
@@ -94,6 +99,11 @@ class Subscription:
                 yield batch
             elif self._closed:
                 return
+
+
+def _redraws(new: ev.Log, old: ev.Log) -> bool:
+    """Whether `new` is the same line, drawn anew: what it replaces is no line that anybody missed."""
+    return old.living and old.line_no == new.line_no
 
 
 class Hub:
@@ -161,7 +171,7 @@ class Hub:
             case ev.Warning_():
                 self._view = replace(view, warnings=(*view.warnings, event)[-50:])
             case ev.Log():
-                if self._log and self._log[-1].living and self._log[-1].line_no == event.line_no:
+                if self._log and _redraws(event, self._log[-1]):
                     self._log.pop()
                 self._log.append(event)
             case ev.Summary():

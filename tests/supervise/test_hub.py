@@ -1,0 +1,230 @@
+"""The hub: nothing lost between snapshot and stream, and a slow reader loses log lines alone, counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import events as ev
+from supervisor.core.events import LinkState, Phase, Verdict
+from supervisor.supervise.hub import LOG_TAIL_LINES, QUEUE_EVENTS, Hub, Subscription, View
+
+
+def log(n: int, *, living: bool = False, dropped: int = 0) -> ev.Log:
+    return ev.Log(at=n, text=f"line {n}", line_no=n, offset=n * 10, living=living, dropped=dropped)
+
+
+def phase(at: float, to: Phase = Phase.LOADING, run_id: str = "") -> ev.PhaseChanged:
+    return ev.PhaseChanged(at=at, from_=Phase.IDLE, to=to, label=to.value, evidence=(), run_id=run_id)
+
+
+def finding(at: float) -> ev.Finding:
+    return ev.Finding(at=at, category="memory", detail="d", cause="c")
+
+
+def health(at: float) -> ev.Health:
+    return ev.Health(at=at, status=503, bytes=0, ms=1, verdict=Verdict.NOT_YET)
+
+
+def progress(at: float, done: int = 0) -> ev.Progress:
+    return ev.Progress(at=at, stage="weights", done=done, total=100)
+
+
+def warning(at: float) -> ev.Warning_:
+    return ev.Warning_(at=at, text="w")
+
+
+def link(at: float) -> ev.LinkEvent:
+    return ev.LinkEvent(at=at, state=LinkState.LOST, why="w")
+
+
+EVENTS: list[ev.AnyEvent] = [
+    phase(1, Phase.PREFLIGHT, "run-1"), phase(2), phase(3, Phase.FAILED), phase(4, Phase.PREFLIGHT, "run-2"),
+    link(5), health(6), progress(7, 1), progress(8, 2), finding(9), warning(10),
+    log(11), log(12, living=True), log(12, living=True), log(12), log(13),
+]  # fmt: skip
+
+
+def replayed(view: View, events: Sequence[ev.AnyEvent]) -> View:
+    """What a front end has that took the snapshot and then every event."""
+    hub = Hub()
+    hub._view, hub._log = view, deque(view.log, maxlen=LOG_TAIL_LINES)
+    for event in events:
+        hub.publish(event)
+    return hub.view
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=40), st.integers(0, 40))
+def test_snapshot_and_stream_together_are_the_state(events: list[ev.AnyEvent], when: int) -> None:
+    hub = Hub()
+    for event in events[:when]:
+        hub.publish(event)
+    subscription = hub.subscribe()
+    for event in events[when:]:
+        hub.publish(event)
+    assert replayed(subscription.view, subscription.take()) == hub.view
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=60), st.lists(st.integers(1, 20), max_size=10))
+def test_a_reader_in_any_rhythm_gets_all_but_what_coalesces(events: list[ev.AnyEvent], rhythm: list[int]) -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    got: list[ev.AnyEvent] = []
+    for number, event in enumerate(events):
+        hub.publish(event)
+        if number in rhythm:
+            got += subscription.take()
+    got += subscription.take()
+
+    def kept(stream: list[ev.AnyEvent]) -> list[ev.AnyEvent]:
+        return [
+            event
+            for event in stream
+            if not isinstance(event, ev.Progress) and not (isinstance(event, ev.Log) and event.living)
+        ]
+
+    assert kept(got) == kept(events)
+
+
+def test_the_view_of_a_new_run_forgets_the_old_ones_finding() -> None:
+    hub = Hub()
+    for event in (phase(1, Phase.PREFLIGHT, "a"), finding(2), progress(3), phase(4, Phase.FAILED, "a")):
+        hub.publish(event)
+    assert (hub.view.phase, hub.view.since, hub.view.finding) == (Phase.FAILED, 4, finding(2))
+    hub.publish(phase(5, Phase.PREFLIGHT, "b"))
+    view = hub.view
+    assert (view.run_id, view.finding, view.progress, len(view.changes)) == ("b", None, None, 1)
+
+
+def test_the_view_is_bounded() -> None:
+    hub = Hub()
+    for n in range(LOG_TAIL_LINES + 50):
+        hub.publish(log(n))
+        hub.publish(warning(n))
+        hub.publish(phase(n))
+    view = hub.view
+    assert (len(view.log), view.log[0].line_no, view.log[-1].line_no) == (LOG_TAIL_LINES, 50, LOG_TAIL_LINES + 49)
+    assert (len(view.warnings), len(view.changes)) == (50, 200)
+    assert view.changes[-1].at == LOG_TAIL_LINES + 49
+
+
+def flood(subscription_of: Hub, lines: int) -> tuple[Subscription, list[ev.AnyEvent]]:
+    """A reader that reads nothing while the log floods and everything else happens now and then."""
+    subscription = subscription_of.subscribe()
+    others: list[ev.AnyEvent] = []
+    for n in range(lines):
+        subscription_of.publish(log(n))
+        if n % 1000 == 0:
+            for event in (phase(n), finding(n), warning(n), link(n), health(n)):
+                others.append(event)
+                subscription_of.publish(event)
+    return subscription, others
+
+
+def test_a_slow_reader_loses_log_lines_and_is_told_how_many() -> None:
+    lines = QUEUE_EVENTS * 3 + 17
+    subscription, others = flood(Hub(), lines)
+    got = subscription.take()
+    logs = [event for event in got if isinstance(event, ev.Log)]
+    assert len(logs) == QUEUE_EVENTS
+    assert sum(event.dropped for event in logs) + len(logs) == lines
+    assert logs[0].dropped == lines - QUEUE_EVENTS, "the gap is told where it is"
+    assert [event.line_no for event in logs] == list(range(lines - QUEUE_EVENTS, lines)), "the newest are kept"
+    assert [event for event in got if not isinstance(event, ev.Log)] == others
+    assert subscription.take() == []
+
+
+def test_the_count_of_a_gap_waits_for_the_next_line_and_is_told_once() -> None:
+    hub = Hub()
+    subscription, _ = flood(hub, QUEUE_EVENTS + 5)
+    assert sum(event.dropped for event in subscription.take() if isinstance(event, ev.Log)) == 5
+    hub.publish(log(9999))
+    assert subscription.take() == [log(9999)]
+
+
+def test_a_gap_that_was_told_to_the_hub_already_is_added() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    for n in range(QUEUE_EVENTS + 3):
+        hub.publish(log(n, dropped=7 if n in (1, 3) else 0))
+    logs = [event for event in subscription.take() if isinstance(event, ev.Log)]
+    assert logs[0].line_no == 3
+    assert logs[0].dropped == 3 + 7 + 7
+
+
+def test_a_bar_that_is_redrawn_pushes_no_line_out() -> None:
+    """Ten thousand redraws in one line were ten thousand lines to a slow reader, and counted as lost ones."""
+    hub = Hub()
+    subscription = hub.subscribe()
+    hub.publish(log(1))
+    for _ in range(QUEUE_EVENTS * 2):
+        hub.publish(log(2, living=True))
+    hub.publish(log(2))
+    assert subscription.take() == [log(1), log(2)]
+
+
+def test_progress_coalesces_to_the_latest() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    for done in range(100):
+        hub.publish(progress(done, done))
+    assert subscription.take() == [progress(99, 99)]
+
+
+def test_one_slow_reader_takes_nothing_from_another() -> None:
+    hub = Hub()
+    slow, quick = hub.subscribe(), hub.subscribe()
+    seen: list[ev.AnyEvent] = []
+    for n in range(QUEUE_EVENTS * 2):
+        hub.publish(log(n))
+        if n % 100 == 0:
+            seen += quick.take()
+    seen += quick.take()
+    assert [event.line_no for event in seen if isinstance(event, ev.Log)] == list(range(QUEUE_EVENTS * 2))
+    assert len(slow.take()) == QUEUE_EVENTS
+
+
+@pytest.mark.asyncio
+async def test_batches_wait_for_events_and_end_with_the_hub() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    batches: list[list[ev.AnyEvent]] = []
+
+    async def read() -> None:
+        async for batch in subscription.batches():
+            batches.append(batch)
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    assert batches == []
+    hub.publish(phase(1))
+    hub.publish(log(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    hub.publish(finding(2))
+    hub.close()
+    await asyncio.wait_for(task, 5)
+    assert batches == [[phase(1), log(1)], [finding(2)]]
+
+
+@pytest.mark.asyncio
+async def test_who_comes_after_the_end_has_the_last_state_and_an_end() -> None:
+    hub = Hub()
+    hub.publish(phase(1, Phase.FAILED))
+    hub.close()
+    subscription = hub.subscribe()
+    assert subscription.view.phase is Phase.FAILED
+    assert [batch async for batch in subscription.batches()] == []
+
+
+def test_who_left_gets_nothing_more() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    hub.unsubscribe(subscription)
+    hub.publish(phase(1))
+    assert subscription.take() == []
