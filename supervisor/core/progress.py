@@ -12,6 +12,8 @@ from supervisor.core.engine import Engine
 MATCHED_CHARS = 2000
 """Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
 
+MAX_DIGITS = 15
+
 
 class Read(Struct, frozen=True, kw_only=True):
     """What one line tells. `stage` "" where it tells none."""
@@ -58,14 +60,18 @@ class LineReader:
 
 
 def _progress(stage: str, groups: dict[str, str | None]) -> Read:
-    done = int(groups["done"] or 0) if groups.get("done") else None
-    total = int(groups["total"] or 0) if groups.get("total") else None
+    done, total = _count(groups.get("done")), _count(groups.get("total"))
     fraction = None
     if groups.get("percent"):
         fraction = float(groups["percent"] or 0) / 100
     if done is not None and total:
         fraction = done / total  # the printed percentage is rounded, the counts are not
     return Read(stage=stage, done=done, total=total, fraction=None if fraction is None else min(1.0, fraction))
+
+
+def _count(digits: str | None) -> int | None:
+    """None for what no counter says: a log may hold any number of digits, and a float does not."""
+    return int(digits) if digits and len(digits) <= MAX_DIGITS else None
 
 
 class ErrorLines:
@@ -92,12 +98,16 @@ class ErrorLines:
         return re.compile(self.USUAL)
 
     def own(self, text: str) -> bool:
-        """By a pattern that the engine's file gives."""
-        return any(pattern.search(text[:MATCHED_CHARS]) for pattern in self._own)
+        """By a pattern that the engine's file gives, and no noise: an engine's last words are often a pointer."""
+        text = text[:MATCHED_CHARS]
+        return any(pattern.search(text) for pattern in self._own) and not self._is_noise(text)
 
     def looks(self, text: str) -> bool:
         """By any of them, and no noise."""
         text = text[:MATCHED_CHARS]
-        if any(pattern.search(text) for pattern in self._noise):
+        if self._is_noise(text):
             return False
-        return self.own(text) or self._usual.search(text) is not None
+        return any(pattern.search(text) for pattern in self._own) or self._usual.search(text) is not None
+
+    def _is_noise(self, text: str) -> bool:
+        return any(pattern.search(text) for pattern in self._noise)
