@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from supervisor.core.engine import Health
 from supervisor.core.events import Answer, Owner, Verdict
+from supervisor.core.lines import sanitise
+
+SHOWN_VALUES = 5
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -72,7 +75,7 @@ def _by_status(rule: Health, reply: Reply) -> tuple[Verdict, str, str]:
     if status in (401, 403):
         return Verdict.REJECTED, "the server is up, and asks for a key on this path", cause
     if 300 <= status < 400:
-        where = f" to {reply.location}" if reply.location else ""
+        where = f" to {_shown(reply.location)}" if reply.location else ""
         return (
             Verdict.REJECTED,
             f"a redirect{where}, which is not followed: give that URL if it is meant",
@@ -101,10 +104,11 @@ def _by_body(rule: Health, reply: Reply) -> tuple[Verdict, str, str]:
         value = None
     if value in body.ready:
         return Verdict.READY, f'its body says {body.field} "{value}"', ""
-    cause = f"{reply.status} with {body.field} {str(value)[:40]!r}"
+    said = _shown(value, 40)
+    cause = f"{reply.status} with {body.field} {said!r}"
     if value in body.not_yet:
         return Verdict.NOT_YET, f'its body says {body.field} "{value}"', cause
-    shown = "nothing readable" if value is None else f'"{str(value)[:40]}"'
+    shown = "nothing readable" if value is None else f'"{said}"'
     return Verdict.REJECTED, f"its body must say {body.field} {_list(body.ready)}, and says {shown}", cause
 
 
@@ -131,7 +135,7 @@ def judge_owner(before: Sequence[Listener], after: Sequence[Listener]) -> tuple[
 
 def _whose(item: Listener) -> str:
     if item.pid is not None:
-        who = f"pid {item.pid} {item.title[:60]}".strip()
+        who = f"pid {item.pid} {_shown(item.title, 60)}".strip()
     elif item.uid is not None:
         who = f"a process of uid {item.uid}"
     else:
@@ -197,7 +201,8 @@ def _changed(answer: Answer, verdict: Verdict, why: str, owner: Owner, cause: st
 
 
 def _with_model(answer: Answer, model: str | None) -> Answer:
-    why = answer.why if model is None else "; ".join(part for part in (answer.why, f"model {model}") if part)
+    name = "" if model is None else f"model {_shown(model)}"
+    why = "; ".join(part for part in (answer.why, name) if part)
     return Answer(
         verdict=answer.verdict,
         why=why,
@@ -212,4 +217,11 @@ def _with_model(answer: Answer, model: str | None) -> Answer:
 
 
 def _list(values: Sequence[object]) -> str:
-    return ", ".join(str(value) for value in values)
+    shown = ", ".join(_shown(value) for value in values[:SHOWN_VALUES])
+    more = len(values) - SHOWN_VALUES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _shown(value: object, chars: int = 200) -> str:
+    """What a server or a process says of itself, in one line that cannot drive a terminal."""
+    return sanitise(str(value)[:chars].replace("\n", " "))
