@@ -40,6 +40,7 @@ class ChannelStream:
         self._reading_paused = False
         self._ended = False
         self._broken: str | None = None
+        self._over = False
         self._closed = False
         self._readable = asyncio.Event()
         self._writable = asyncio.Event()
@@ -75,7 +76,7 @@ class ChannelStream:
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
             self._broken = str(exc) or type(exc).__name__
-        elif not self._ended and not self._closed:
+        elif not self._ended and not self._closed and not self._over:
             self._broken = "the ssh connection was closed"
         self._ended = True
         self._channel = None
@@ -149,9 +150,12 @@ class ChannelProcess(ChannelStream):
 
     def exit_status_received(self, status: int) -> None:
         self._exit_status = status
+        # sshd may close the channel of a program that has ended without an end-of-file first: nothing broke.
+        self._over = True
         self._exited.set()
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        self._over = True
         self._exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -7,7 +7,8 @@ goes to the desk as facts; it never changes a phase.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.progress import LineReader
 from supervisor.core.wait import VERIFICATION
+from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
@@ -30,6 +32,7 @@ from supervisor.supervise.probe import Prober
 from supervisor.supervise.stop import RELEASE, processes
 from supervisor.supervise.verify import Verifier
 
+LAST_WORDS_BYTES = 64 * 1024
 CLOSED_EVERY_S = 1.0
 """How often "nothing listens" is told again; the node itself looks every 100 ms."""
 WARMING_EVERY_S = 0.06
@@ -56,6 +59,7 @@ class Attendance:
         self._exit: ev.Exit | None = None
         self._verify_over = False
         self._timers: set[asyncio.Task[None]] = set()
+        self._last_words: tuple[ev.Log, ...] = ()
         self.tree: tuple[ev.Process, ...] = ()
 
     @property
@@ -93,6 +97,8 @@ class Attendance:
 
     def _finding(self, change: ev.PhaseChanged) -> ev.Finding:
         log = self._desk.hub.view.log
+        if self._last_words and (not log or log[-1].offset < self._last_words[-1].offset):
+            log = self._last_words
         if self._exit is not None:
             return finding_of_end(self._exit, log, self._plan.engine, change.at)
         text = change.evidence[0].text
@@ -150,9 +156,31 @@ class Attendance:
                 stopped_by=(stop.get("by") or "somebody") if stop else None,
             )
         )
-        timer = asyncio.create_task(self._tick_later())
+        self._beside(self._tick_later())
+        size = notice["log_size"]
+        if size and self._run.position.path and self._run.position.offset < size:
+            self._beside(self._read_last_words(size))
+
+    def _beside(self, work: Coroutine[None, None, None]) -> None:
+        timer = asyncio.create_task(work)
         self._timers.add(timer)
         timer.add_done_callback(self._timers.discard)
+
+    async def _read_last_words(self, size: int) -> None:
+        """The end of the log by a request: a server that dies at once is gone before the log's own channel stands."""
+        path = self._run.position.path
+        offset = max(self._run.begins_at, size - LAST_WORDS_BYTES)
+        client = self._connection.client
+        try:
+            lines = (await client.request("log_lines", path=path, until=offset))["lines"] if offset else 0
+            reply = await client.request("log_read", path=path, offset=offset, length=size - offset)
+        except (NodeRequestError, UnreachableError):
+            return  # the finding then says what it has
+        splitter = LineSplitter(offset=offset, lines_before=lines)
+        now = self._desk.clock.now()
+        found = [*splitter.feed(base64.b64decode(reply["data"])), *splitter.end()]
+        self._last_words = tuple(ev.Log(at=now, text=x.text, line_no=x.line_no, offset=x.offset) for x in found)
+        self._desk.note(ev.LogRead(at=now, offset=size))
 
     async def _tick_later(self) -> None:
         await self._desk.clock.sleep(DRAIN_S + 0.001)

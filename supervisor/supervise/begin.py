@@ -30,6 +30,8 @@ class Run(Struct, frozen=True, kw_only=True):
     run_id: str
     settled: Settled
     position: Position
+    begins_at: int
+    """The log's offset before which nothing belongs to this run, or is looked at."""
     lines_before: int
     root: ev.Process | None
 
@@ -156,6 +158,7 @@ class Beginning:
                 dev=log.get("dev") if same_file else None,
                 ino=log.get("ino") if same_file else None,
             ),
+            begins_at=offset,
             lines_before=lines,
             root=_root(record),
         )

@@ -17,6 +17,8 @@ from supervisor.core import events as ev
 
 LOOK_EVERY_S = 0.1
 AFTER_KILL_S = 10.0
+WRITTEN_WAIT_S = 3.0
+WRITTEN_EVERY_S = 0.02
 RELEASE = "unproved (GPU not looked at)"
 
 
@@ -73,9 +75,20 @@ async def stop_run(
         pids = ", ".join(f"{p.pid} (state {p.state}) {p.title[:60]}" for p in left)
         text = f"{len(left)} processes are still there after {seconds:.1f} s: {pids}"
         return Stopped(gone=False, killed=killed, left=left, text=text)
+    await _written_down(client, clock, key, run_id)
     text = f"all {len(plan)} processes are gone after {seconds:.1f} s (signals by {how['how']}"
     text += f", {killed} by KILL)" if killed else ")"
     return Stopped(gone=True, killed=killed, left=(), text=text)
+
+
+async def _written_down(client: NodeClient, clock: Clock, key: str, run_id: str) -> None:
+    """Wait until the keeper has written the end down: till then the next launch would take a dead run over."""
+    end = clock.now() + WRITTEN_WAIT_S
+    while clock.now() < end:
+        live = (await client.request("state", key=key))["live"]
+        if live is None or live["run"]["run_id"] != run_id:
+            return
+        await clock.sleep(WRITTEN_EVERY_S)
 
 
 async def _tree(client: NodeClient, key: str, run_id: str) -> tuple[ev.Process, ...]:

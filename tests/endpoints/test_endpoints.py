@@ -102,7 +102,7 @@ async def _wait_for_all(rows: tuple[Row, ...], certificate_files: dict[str, Path
                 if outcome.problems() and not outcome.row.ready and not outcome.lines[-1]["answers"]:
                     # Not one look came to its end: this machine was busy with other things. What has to be seen then
                     # is seen in a longer wait. An answer that was misjudged is never given a second one.
-                    outcome = await _wait_for(replace(row, never_s=4 * row.never_s), certificate_files)
+                    outcome = await _wait_for(replace(row, never_s=12 * row.never_s), certificate_files)
                 return outcome
             except Exception as error:
                 return f"{row.name}: {type(error).__name__}: {error}"
