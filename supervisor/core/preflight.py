@@ -9,8 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 LOW_DISK_BYTES = 1 << 30
+# At the beginning of a part of the option's name: "temp" is no part of --chat-template, nor "log" of --logits.
 _MADE_BY_THE_SERVER = re.compile(
-    r"log|out|cache|download|save|dir|profil|trace|sock|pid|tmp|temp|record|dump", re.IGNORECASE
+    r"(?:^|[-_])(?:log(?!it)|out|cache|download|save|dir|profil|trace|sock|pid|tmp|temp(?!lat)|record|dump)",
+    re.IGNORECASE,
 )
 _WILDCARDS = {"0.0.0.0", "::", ""}
 
