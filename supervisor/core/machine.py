@@ -109,13 +109,17 @@ class Machine:
                 pass
         if not isinstance(fact, ev.Ended):
             given = self._input_of(fact)
-            if given in _SETTLING:
+            if given in _SETTLING and not self._waits_for_last_words(given):
                 out += self._settle()
             if self._ended is None or given not in _OF_A_LIVING_SERVER:
                 out += self._move(given, fact)
         if self._ended is not None and self._drained(self._ended, fact.at):
             out += self._settle()
         return out
+
+    def _waits_for_last_words(self, given: Input) -> bool:
+        """A tree that goes with its root is no reason to judge an unwanted end before its log is read."""
+        return given is Input.TREE_GONE and self._ended is not None and self._ended.stopped_by is None
 
     def _settle(self) -> list[ev.AnyEvent]:
         """Move on the end that was held back for its log, if there is one."""
