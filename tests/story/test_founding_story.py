@@ -159,7 +159,7 @@ def test_the_live_server_outlives_an_interrupted_wait(tmp_path: Path, stopped: l
 
 
 def test_stop_and_launch_again_and_again(tmp_path: Path, stopped: list[kit.Profile]) -> None:
-    """A stop has come to its end only when the keeper has written it down: else the next launch takes a dead run over."""
+    """A stop ends only when the keeper has written it down: else the next launch takes a dead run over."""
     item = kit.simulated_profile(tmp_path, "vllm", "--sim-load", "0.1")
     stopped.append(item)
     for _ in range(scaled(20)):
