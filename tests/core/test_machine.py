@@ -389,7 +389,5 @@ def test_a_tree_that_goes_with_its_root_does_not_cut_the_last_words_short() -> N
     machine.feed(ev.RunBegan(at=0.0, run_id="r", why="new"))
     machine.feed(ev.Launched(at=0.1, text="started"))
     machine.feed(ev.Ended(at=1.0, exit=ev.Exit(code=1), log_size=100))
-    machine.feed(ev.TreeGone(at=1.001, release="no gpu"))
-    assert machine.phase is Phase.LAUNCHING
-    machine.feed(ev.LogRead(at=1.01, offset=100))
-    assert machine.phase is Phase.FAILED
+    assert reached(machine.feed(ev.TreeGone(at=1.001, release="no gpu"))) == []
+    assert reached(machine.feed(ev.LogRead(at=1.01, offset=100))) == [Phase.FAILED]
