@@ -11,6 +11,7 @@ from collections import deque
 
 from supervisor.core import events as ev
 from supervisor.core.events import Phase, Verdict
+from supervisor.core.lines import sanitise
 from supervisor.core.phases import ALARMS, Input, successor
 
 HEALTH_LOST_AFTER = 3
@@ -289,7 +290,8 @@ def _evidence_of(fact: ev.AnyFact) -> ev.Evidence:
             text = "time passed"
         case ev.Launched() | ev.CannotComeUp() | ev.Verified() | ev.VerifyFailed() | ev.StopIncomplete():
             text = fact.text
-    return ev.Evidence(kind=str(kind), at=fact.at, text=text)
+    # Titles, answers and names come from elsewhere: none of them may drive a terminal.
+    return ev.Evidence(kind=str(kind), at=fact.at, text=sanitise(text))
 
 
 def describe_answer(answer: ev.Answer) -> str:

@@ -60,6 +60,8 @@ class Tally:
                 self._times.append(ev.PhaseTime(phase=event.from_, s=round(event.at - self._phase_since, 3)))
                 self._phase, self._phase_since = event.to, event.at
                 self._evidence = event.evidence
+                if event.to is Phase.PREFLIGHT:
+                    self._finding = None  # it was the run's before
             case ev.Log() if event.text:
                 self._last_line = (event.at, event.text)
             case ev.LinkEvent():
@@ -95,7 +97,8 @@ class Tally:
             return ""
         if self._rejections:
             (kind, why), count = self._rejections.most_common(1)[0]
-            return f"; {count} answers were not accepted ({kind}): {why}"
+            answers = "1 answer was" if count == 1 else f"{count} answers were"
+            return f"; {answers} not accepted ({kind}): {why}"
         if self._last_answer is not None and self._last_answer[1].verdict is Verdict.NOT_YET:
             return f"; it went on answering {describe_answer(self._last_answer[1])}"
         if self._last_answer is not None and self._last_answer[1].status is None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from supervisor.core import events as ev
 from supervisor.core.events import Outcome
+from supervisor.core.lines import sanitise
 from supervisor.core.wait import EXIT_CODES, Decision, Limits, Waiter
 from supervisor.errors import LinkError, RefusedError, SupervisorError
 from supervisor.headless import jsonl, text
@@ -177,11 +178,11 @@ async def _work(
     try:
         await work()
     except RefusedError as error:
-        decide(Decision(outcome=Outcome.REFUSED, exit_code=options.refused_exit_code, reason=str(error)))
+        decide(Decision(outcome=Outcome.REFUSED, exit_code=options.refused_exit_code, reason=sanitise(str(error))))
     except LinkError as error:
-        decide(_ending(Outcome.UNREACHABLE, str(error)))
+        decide(_ending(Outcome.UNREACHABLE, sanitise(str(error))))
     except SupervisorError as error:
-        decide(Decision(outcome=Outcome.FAILED, exit_code=error.exit_code, reason=str(error)))
+        decide(Decision(outcome=Outcome.FAILED, exit_code=error.exit_code, reason=sanitise(str(error))))
 
 
 def _ending(outcome: Outcome, reason: str) -> Decision:

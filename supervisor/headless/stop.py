@@ -9,6 +9,7 @@ from typing import IO
 from supervisor.adapters.base import Clock, Link
 from supervisor.core import events as ev
 from supervisor.core.events import Outcome
+from supervisor.core.lines import sanitise
 from supervisor.core.wait import Decision
 from supervisor.errors import LinkError
 from supervisor.headless import jsonl, text
@@ -33,6 +34,7 @@ async def run_stop(
         print(mask(line), file=out or sys.stdout, flush=True)
 
     def tell(words: str) -> None:
+        words = sanitise(words)  # it names processes by their titles
         if as_json:
             say(jsonl.to_line(ev.Warning_(at=clock.now(), text=words)))
         else:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from supervisor.adapters.base import Clock
 from supervisor.core import events as ev
+from supervisor.core.lines import sanitise
 from supervisor.core.machine import Machine
 from supervisor.core.tally import Tally
 from supervisor.supervise.hub import Hub
@@ -49,4 +50,4 @@ class Desk:
 
     def warn(self, text: str, **facts: str | int | float | bool | None) -> None:
         """Publish a warning."""
-        self.tell(ev.Warning_(at=self.clock.now(), text=text, facts=facts))
+        self.tell(ev.Warning_(at=self.clock.now(), text=sanitise(text), facts=facts))

@@ -22,8 +22,6 @@ NAMES = loader.names()
 ENGINES = [loader.load(name) for name in NAMES]
 STAGES = [(engine, stage) for engine in ENGINES for stage in engine.stages]
 
-DOTTED = "torch.OutOfMemoryError"  # see line_samples
-
 
 def line_samples() -> Iterator[Any]:
     """Every sample of a line with one meaning, as parameters."""
@@ -31,10 +29,7 @@ def line_samples() -> Iterator[Any]:
         for kind in ("ready", "fatal", "error", "noise"):
             for line in getattr(engine, f"{kind}_lines"):
                 for sample in line.samples:
-                    known = kind == "error" and engine.name == "vllm" and DOTTED in sample
-                    why = "the pattern of vllm.toml takes no dot in an exception's name, and its own sample has one"
-                    marks = [pytest.mark.xfail(reason=why)] if known else []
-                    yield pytest.param(line.pattern, sample, marks=marks, id=f"{engine.name} {kind} {sample[:30]}")
+                    yield pytest.param(line.pattern, sample, id=f"{engine.name} {kind} {sample[:30]}")
 
 
 SAMPLES = list(line_samples())

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Phase, Verdict
+from supervisor.supervise.desk import Desk
 from supervisor.supervise.hub import LOG_TAIL_LINES, QUEUE_EVENTS, Hub, Subscription, View
+from supervisor.testing import ManualClock
 
 
 def log(n: int, *, living: bool = False, dropped: int = 0) -> ev.Log:
@@ -228,3 +230,15 @@ def test_who_left_gets_nothing_more() -> None:
     hub.unsubscribe(subscription)
     hub.publish(phase(1))
     assert subscription.take() == []
+
+
+def test_no_title_of_a_process_drives_a_terminal() -> None:
+    """Titles are the processes' own to choose, and both evidence and warnings name them."""
+    desk = Desk(clock=ManualClock(), verify=True, on_phase=lambda _change: None)
+    evil = ev.Process(pid=7, start_ticks=1, title="python\x1b]0;owned\x07\x1b[2J")
+    desk.note(ev.RunBegan(at=1.0, run_id="r", why="new"))
+    desk.note(ev.ProcessSeen(at=2.0, root=evil))
+    desk.warn(f"will stop {evil.title}")
+    view = desk.hub.view
+    assert "\x1b" not in str(view.changes[-1].evidence) + view.warnings[-1].text
+    assert "owned" not in view.changes[-1].evidence[0].text
