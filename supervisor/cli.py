@@ -115,7 +115,11 @@ def _unnamed_parser() -> _Parser:
 
 def _add_wait(parser: _Parser) -> None:
     add = parser.add_argument
-    add("--until", choices=("healthy", "serving"), help="what to wait for (serving; healthy with --url)")
+    add(
+        "--until",
+        choices=("healthy", "serving"),
+        help="what to wait for (serving; healthy with --url, where serving needs --engine)",
+    )
     add("--timeout", metavar="DURATION", help="give up after this long, from now (else the profile's, else 30m)")
     add("--stall", metavar="DURATION", help="give up when nothing moves for this long (default: off)")
     add("--link-timeout", metavar="DURATION", help="give up when the link is lost for this long (default 5m)")

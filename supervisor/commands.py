@@ -151,13 +151,12 @@ def headless_url(options: Namespace) -> int:
         url = urls.parse(options.url)
     except urls.UrlError as error:
         raise UsageError(f"--url: {error}") from error
-    if options.until == "serving":
-        raise UsageError(
-            "--until serving needs a PROFILE, whose command tells model and keys; --url waits for healthy"
-            if options.engine
-            else "--url with --until serving needs --engine"
-        )
+    serving = options.until == "serving"
+    if serving and (not options.engine or options.via):
+        raise UsageError("--url with --until serving needs --engine, and is not looked at --via a node: give a PROFILE")
     engine = engine_of(options.engine)
+    if serving and engine.completion is None:
+        raise UsageError(f"--engine {engine.name} has no known way to generate: --until healthy")
     limits = limits_of(options)
     view = shown(options, ev.Phase(options.until or "healthy"), limits, masker(()))
     make_link = link_maker(*_host(options.via)) if options.via else None
@@ -180,7 +179,13 @@ def headless_url(options: Namespace) -> int:
             return await wait(desk, via.run, view, began_at=began_at)
         http = Http(sockets.dial, proxy=environment_proxy(url))
         try:
-            watch = UrlWatch(desk, Prober(http, url, engine))
+            verifier = None
+            if serving and engine.completion is not None:
+                from supervisor.supervise.plan import VerifyPlan
+                from supervisor.supervise.verify import Verifier
+
+                verifier = Verifier(http, engine.completion, VerifyPlan(), clock=clock, api_key=None)
+            watch = UrlWatch(desk, Prober(http, url, engine, ask_models=serving), verifier)
             return await wait(desk, watch.run, view, began_at=began_at)
         finally:
             await http.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ from supervisor.core.judge import Listener
 from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.progress import LineReader
-from supervisor.core.wait import VERIFICATION
 from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
@@ -30,7 +29,7 @@ from supervisor.supervise.follow import frames
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.probe import Prober
 from supervisor.supervise.stop import RELEASE, processes
-from supervisor.supervise.verify import Verifier
+from supervisor.supervise.verify import Verifier, verify_and_tell
 
 LAST_WORDS_BYTES = 64 * 1024
 CLOSED_EVERY_S = 1.0
@@ -302,30 +301,7 @@ class Attendance:
         self._verify_over = True
         key = self._plan.api_key or self._run.settled.learnt.api_key
         verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=key)
-        address = answer.address.rpartition(":")[0].strip("[]")
-        wanted: Callable[[], bool] = lambda: self._desk.phase in (Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)  # noqa: E731
-        verdict = await verifier.run(prober.url, address, answer.model, wanted)
-        now = self._desk.clock.now()
-        if verdict.passed:
-            if self._desk.phase is Phase.SERVING:
-                self._desk.warn(f"verified again: {verdict.text}")  # no phase changes, and who asked must see it
-            self._desk.note(ev.Verified(at=now, text=verdict.text))
-        elif verdict.passed is None:
-            self._desk.warn(verdict.text)
-            self._desk.note(ev.Verified(at=now, text=f"not verified: {verdict.text}", checked=False))
-        elif wanted():
-            self._desk.note(ev.VerifyFailed(at=now, text=verdict.text))
-            self._desk.tell(
-                ev.Finding(
-                    at=now,
-                    category="wrong_output",
-                    detail=VERIFICATION,
-                    cause=verdict.text,
-                    confidence="sure",
-                    advice="The process lives and was left running. verify = false takes the health answer alone.",
-                )
-            )
-        else:
+        if not await verify_and_tell(self._desk, verifier, prober.url, answer):
             self._verify_over = False  # it went back to loading meanwhile: verify when it is healthy again
 
 

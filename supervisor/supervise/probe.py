@@ -32,6 +32,7 @@ class Prober:
         listeners: tells who listens on the port; None where no node program runs (the owner is not looked at).
         owner_any: the profile says `owner = "any"`: whoever answers is taken.
         expected_models: names that the served model may have by the command; empty where none is known.
+        ask_models: learn the served model's id, though nothing says which it must be.
         api_key: sent as a bearer token to the list of models, never shown.
     """
 
@@ -45,12 +46,14 @@ class Prober:
         owner_any: bool = False,
         expected_models: Sequence[str] = (),
         api_key: str | None = None,
+        ask_models: bool = False,
     ) -> None:
         self._http = http
         self._url = url
         self._engine = engine
         self._listeners = None if owner_any else listeners
         self._expected = tuple(expected_models)
+        self._ask_models = ask_models
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     @property
@@ -107,7 +110,7 @@ class Prober:
     async def _served_models(self, address: str) -> tuple[str, ...] | None:
         """The ids that the server lists, None where it has no list or does not give it."""
         path = self._engine.models_path
-        if path is None or not (self._expected or self._listeners):
+        if path is None or not (self._expected or self._listeners or self._ask_models):
             return None
         reply = await self._http.look(
             self._url.with_path(path),

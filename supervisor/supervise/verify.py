@@ -12,10 +12,15 @@ from msgspec import Struct
 
 from supervisor.adapters.base import Clock
 from supervisor.adapters.http import Http, NoReply
+from supervisor.core import events as ev
 from supervisor.core.command import Secret
 from supervisor.core.engine import Completion
+from supervisor.core.events import Phase
 from supervisor.core.judge import Reply
+from supervisor.core.lines import sanitise
 from supervisor.core.url import Url
+from supervisor.core.wait import VERIFICATION
+from supervisor.supervise.desk import Desk
 from supervisor.supervise.plan import VerifyPlan
 
 PAUSE_S = 1.0
@@ -105,3 +110,40 @@ def _completion_text(body: bytes) -> str | None:
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
     return text if isinstance(text, str) else None
+
+
+async def verify_and_tell(desk: Desk, verifier: Verifier, url: Url, answer: ev.Answer) -> bool:
+    """Verify where an accepted answer came from, and tell what it came to.
+
+    False: the server left `healthy` meanwhile, so this said nothing of it, and another try is due later.
+    """
+
+    def wanted() -> bool:
+        return desk.phase in (Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
+
+    address = answer.address.rpartition(":")[0].strip("[]")
+    verdict = await verifier.run(url, address, answer.model, wanted)
+    now = desk.clock.now()
+    if verdict.passed:
+        if desk.phase is Phase.SERVING:
+            desk.warn(f"verified again: {verdict.text}")  # no phase changes, and who asked must see it
+        desk.note(ev.Verified(at=now, text=verdict.text))
+    elif verdict.passed is None:
+        desk.warn(verdict.text)
+        desk.note(ev.Verified(at=now, text=f"not verified: {verdict.text}", checked=False))
+    elif wanted():
+        desk.note(ev.VerifyFailed(at=now, text=verdict.text))
+        advice = "The process lives and was left running. verify = false takes the health answer alone."
+        desk.tell(
+            ev.Finding(
+                at=now,
+                category="wrong_output",
+                detail=VERIFICATION,
+                cause=sanitise(verdict.text),
+                confidence="sure",
+                advice=advice,
+            )
+        )
+    else:
+        return False
+    return True

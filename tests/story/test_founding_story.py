@@ -165,3 +165,18 @@ def test_stop_and_launch_again_and_again(tmp_path: Path, stopped: list[kit.Profi
     for _ in range(scaled(20)):
         result = kit.run("restart", str(item), "--json", "--until", "healthy")
         assert result.code == 0, result.out + result.err
+
+
+def test_a_url_until_serving_asks_for_a_generation(tmp_path: Path, tracker: Tracker) -> None:
+    port = free_port()
+    command = kit.simulated("vllm", port, "--sim-load", "0.3")
+    url = f"http://localhost:{port}/health"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        words = ("--headless", "--url", url, "--until", "serving", "--json", "--timeout", "30s")
+        result = kit.run(*words, "--engine", "vllm")
+        refused = kit.run(*words)
+        server.terminate()
+    assert result.code == 0, result.out + result.err
+    assert result.phases()[-2:] == ["healthy", "serving"]
+    assert "generated" in str(result.summary["evidence"])
+    assert refused.code == 2 and "--engine" in refused.err
