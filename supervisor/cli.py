@@ -7,6 +7,7 @@ unnamed command, which is the console, or with `--headless` a wait.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -46,6 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def entry() -> NoReturn:
+    """The installed command. Leaves at once: who waits for this exit must not wait while Python takes itself apart.
+
+    Everything of ours is closed by then; only what is buffered still has to go out.
+    """
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # the reader has gone
+    os._exit(code)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -180,4 +195,4 @@ def _add_demo(parser: _Parser) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()
