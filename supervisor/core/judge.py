@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from supervisor.core.engine import Health
 from supervisor.core.events import Answer, Owner, Verdict
@@ -187,33 +187,13 @@ def apply_model(answer: Answer, expected: Sequence[str], served: Sequence[str] |
 
 
 def _changed(answer: Answer, verdict: Verdict, why: str, owner: Owner, cause: str) -> Answer:
-    return Answer(
-        verdict=verdict,
-        why=why,
-        status=answer.status,
-        bytes=answer.bytes,
-        ms=answer.ms,
-        address=answer.address,
-        owner=owner,
-        model=answer.model,
-        cause=cause,
-    )
+    return structs.replace(answer, verdict=verdict, why=why, owner=owner, cause=cause)
 
 
 def _with_model(answer: Answer, model: str | None) -> Answer:
     name = "" if model is None else f"model {_shown(model)}"
     why = "; ".join(part for part in (answer.why, name) if part)
-    return Answer(
-        verdict=answer.verdict,
-        why=why,
-        status=answer.status,
-        bytes=answer.bytes,
-        ms=answer.ms,
-        address=answer.address,
-        owner=answer.owner,
-        model=model,
-        cause=answer.cause,
-    )
+    return structs.replace(answer, why=why, model=model)
 
 
 def _list(values: Sequence[object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -35,6 +34,7 @@ def load(name: str) -> Engine:
 
 def detect(argv: Sequence[str]) -> Engine | None:
     """The engine that this command launches, None where none or more than one fits."""
-    joined = " ".join(argv)
-    found = [engine for engine in map(load, names()) if any(re.search(pattern, joined) for pattern in engine.detect)]
-    return found[0] if len(found) == 1 else None
+    from supervisor.core import command  # late: a wait for a plain URL has no command
+
+    name = command.detect(argv, {name: load(name).detect for name in names()})
+    return None if name is None else load(name)
