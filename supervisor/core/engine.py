@@ -90,6 +90,9 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     completion: Completion | None = None
     grace_s: float = 30.0
     """From the first signal of a stop to KILL."""
+    titles: tuple[str, ...] = ()
+    """Regular expressions over the titles of its processes (command line or what they call themselves), so that a
+    left-over is known for what it is; see `core/holders.py`."""
     stages: tuple[Stage, ...] = ()
     ready_lines: tuple[Line, ...] = ()
     fatal_lines: tuple[Line, ...] = ()
