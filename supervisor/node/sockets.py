@@ -29,15 +29,15 @@ _PROXIES = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "passt", "co
 Listener = Dict[str, Any]
 
 
-def listening(port: int) -> List[Listener]:
-    """Every listening TCP socket on this port in our network namespace: address, inode, uid."""
+def listening(port: Optional[int]) -> List[Listener]:
+    """Every listening TCP socket on this port (None: on any) in our network namespace: address, port, inode, uid."""
     try:
         return by_netlink(port)
     except (OSError, struct.error):
         return by_file(port)  # a kernel without tcp_diag, or a sandbox that forbids the socket
 
 
-def by_netlink(port: int) -> List[Listener]:
+def by_netlink(port: Optional[int]) -> List[Listener]:
     """The same, asked of the kernel. Raises `OSError` where it does not answer."""
     out: List[Listener] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as sock:
@@ -50,7 +50,7 @@ def by_netlink(port: int) -> List[Listener]:
     return out
 
 
-def _take(data: bytes, port: int, out: List[Listener]) -> bool:
+def _take(data: bytes, port: Optional[int], out: List[Listener]) -> bool:
     """Take the answers out of one message. False when it was the last one."""
     while data:
         length, kind = struct.unpack_from("=IH", data)
@@ -61,18 +61,18 @@ def _take(data: bytes, port: int, out: List[Listener]) -> bool:
             raise OSError(code, os.strerror(code))
         family, own_port = struct.unpack_from("=Bxxx", data, 16)[0], struct.unpack_from(">H", data, 20)[0]
         uid, inode = struct.unpack_from("=II", data, 80)
-        if own_port == port:
+        if port is None or own_port == port:
             raw = data[24 : 24 + (4 if family == socket.AF_INET else 16)]
             address = socket.inet_ntop(family, raw)
-            out.append({"address": address, "port": port, "inode": inode, "uid": uid})
+            out.append({"address": address, "port": own_port, "inode": inode, "uid": uid})
         data = data[(length + 3) & ~3 :]
     return True
 
 
-def by_file(port: int) -> List[Listener]:
+def by_file(port: Optional[int]) -> List[Listener]:
     """The same from /proc/net/tcp and tcp6."""
     out: List[Listener] = []
-    wanted = "%04X" % port
+    wanted = ":%04X" % port if port is not None else ""
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(path) as file:
@@ -81,12 +81,12 @@ def by_file(port: int) -> List[Listener]:
             continue
         for row in rows:
             fields = row.split()
-            if len(fields) < 10 or fields[3] != _LISTEN or not fields[1].endswith(":" + wanted):
+            if len(fields) < 10 or fields[3] != _LISTEN or not fields[1].endswith(wanted):
                 continue
             out.append(
                 {
                     "address": _address(fields[1].split(":")[0]),
-                    "port": port,
+                    "port": int(fields[1].split(":")[1], 16),
                     "inode": int(fields[9]),
                     "uid": int(fields[7]),
                 }
