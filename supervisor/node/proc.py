@@ -96,6 +96,11 @@ def title_of(pid: int) -> str:
     return " ".join(redact_argv([word for word in words if word]))
 
 
+def started_at(start_ticks: int) -> float:
+    """When a process started, in seconds since the epoch of this machine's clock."""
+    return round(time.time() - _uptime() + start_ticks / _TICKS, 2)
+
+
 def _uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 

@@ -216,6 +216,18 @@ def newest(base: str, key: str) -> List[Json]:
     return [item for item in found if item is not None]
 
 
+def find_run(base: str, run_id: str) -> Optional[str]:
+    """The folder of the run of this id, whichever key it belongs to; None where these records do not know it."""
+    if not _RUN_ID.match(run_id):
+        return None
+    try:
+        keys = [name for name in os.listdir(base) if _KEY.match(name)]
+    except OSError:
+        return None
+    folders = (os.path.join(base, key, "runs", run_id) for key in keys)
+    return next((folder for folder in folders if os.path.isfile(os.path.join(folder, "run.json"))), None)
+
+
 def state(base: str, key: str) -> Json:
     """The live run and the run that ended last. May wait for a claim that is being made (3 s at most)."""
     runs = newest(base, key)

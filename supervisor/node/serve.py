@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from . import launch, preflight, proc, records, signals, sockets, watch
+from . import driver, holders, launch, preflight, proc, records, signals, sockets, watch
 from .records import Refusal
 
 Json = Dict[str, Any]
@@ -36,6 +36,9 @@ class Server:
         self.owners = sockets.Owners()
         self.run_watch: Optional[watch.RunWatch] = None
         self.port_watch: Optional[watch.PortWatch] = None
+        self.gpu_watch: Optional[watch.GpuWatch] = None
+        self.driver = driver.Driver(boot, code)
+        self.looker = holders.Looker(self.base, self.driver)
         self._out = out
         self._write_lock = threading.Lock()
         self._pending = b""
@@ -217,6 +220,36 @@ def _unwatch_port(server: Server, _request: Json) -> Json:
     return {}
 
 
+def _gpu_look(server: Server, request: Json) -> Json:
+    wait_s, scan = float(request.get("wait_s") or 0.0), bool(request.get("scan"))
+    return server.looker.look(request.get("nvml"), wait_s=wait_s, scan=scan)
+
+
+def _gpu_begin(server: Server, request: Json) -> Json:
+    nvml, interval_s = request.get("nvml"), max(1.0, float(request.get("interval_s") or 1.0))
+
+    def look() -> Json:
+        return server.looker.look(nvml, wait_s=interval_s, scan=False)
+
+    _end_gpu_watch(server)
+    server.gpu_watch = watch.GpuWatch(look, interval_s, server.tell)
+    server.gpu_watch.start()
+    return {}
+
+
+def _gpu_end(server: Server, _request: Json) -> Json:
+    """Let the driver go, for who wants to reset a GPU: an open handle would forbid it."""
+    _end_gpu_watch(server)
+    server.driver.close()
+    return {}
+
+
+def _end_gpu_watch(server: Server) -> None:
+    if server.gpu_watch is not None:
+        server.gpu_watch.stop()
+    server.gpu_watch = None
+
+
 def _tree(server: Server, request: Json) -> Json:
     described = records.describe_run(records.run_dir(server.base, request["key"], request["run_id"]))
     if described is None:
@@ -294,6 +327,8 @@ _QUICK: Dict[str, Handler] = {
     "watch": _watch,
     "watch_port": _watch_port,
     "unwatch_port": _unwatch_port,
+    "gpu_begin": _gpu_begin,
+    "gpu_end": _gpu_end,
     "write_stop": _write_stop,
     "signal": _signal,
     "log_stat": _log_stat,
@@ -307,6 +342,7 @@ _SLOW: Dict[str, Handler] = {
     "launch": _launch,
     "listeners": _listeners,
     "tree": _tree,
+    "gpu_look": _gpu_look,
     "log_lines": _log_lines,
     "runs": _runs,
 }

@@ -1,7 +1,7 @@
-"""Watches one run and one port, and tells changes. Decides nothing: what a change means is the operator's side's.
+"""Watches one run, one port and the GPUs, and tells changes. Decides nothing: that is the operator's side's.
 
-`RunWatch` is driven by the serve loop (descriptors to select on, and a tick); `PortWatch` has a thread of its own,
-since a connect to an address that swallows packets would hold everything else up.
+`RunWatch` is driven by the serve loop (descriptors to select on, and a tick); `PortWatch` and `GpuWatch` have threads
+of their own: a connect to an address that swallows packets, or a driver that hangs, would hold everything else up.
 """
 
 from __future__ import annotations
@@ -250,3 +250,39 @@ class PortWatch:
                 except OSError:
                     return  # the operator is gone
             self._stopped.wait(self._interval_s if not told else OPEN_EVERY_S if in_table else ASK_AGAIN_S)
+
+
+class GpuWatch:
+    """Tells a look at the GPUs in every interval. `processes` is left out of a look in which none of them changed."""
+
+    def __init__(self, look: Callable[[], Json], interval_s: float, tell: Tell) -> None:
+        self._look, self._interval_s, self._tell = look, interval_s, tell
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def start(self) -> None:
+        """Look at once, and from then on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._stopped.set()
+
+    def _work(self) -> None:
+        told: Optional[List[Json]] = None
+        due = time.monotonic()
+        while not self._stopped.is_set():
+            snapshot = self._look()
+            if self._stopped.is_set():
+                return
+            if snapshot["processes"] == told:
+                snapshot["processes"] = None
+            else:
+                told = snapshot["processes"]
+            try:
+                self._tell("gpu", snapshot=snapshot)
+            except OSError:
+                return  # the operator is gone
+            # At fixed times, and never a burst to make up for a look that took long.
+            due = max(due + self._interval_s, time.monotonic())
+            self._stopped.wait(due - time.monotonic())

@@ -1,0 +1,284 @@
+"""A look at the GPUs: NVML's lists × device files × /proc, as one snapshot (`supervisor/core/gpu.py` has its fields).
+
+Facts only. What a holder is, and what may be done about it, is decided on the operator's side by a pure function.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+
+from . import devices, driver, proc, records, sockets
+from .ring import Ring
+
+Json = Dict[str, Any]
+Key = Tuple[int, int]
+
+SCAN_EVERY_S = 10.0
+SCAN_LIMIT_S = 10.0
+"""How long one look may wait for a whole scan of the descriptors."""
+GHOST_BYTES = 512 * 1024 * 1024
+GHOST_SHARE = 0.015
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+_SIGKILL_BIT = 1 << 8
+_ANCESTORS = 32
+
+
+class Looker:
+    """Makes the snapshots of one connection. Safe to be used from several threads."""
+
+    def __init__(self, base: str, source: "driver.Driver") -> None:
+        self._base = base
+        self._driver = source
+        self._lock = threading.Lock()
+        self._ring: Optional[Ring] = None
+        self._known: Dict[Key, Json] = {}
+        self._scan: Optional[devices.Scan] = None
+        self._scanned_at = float("-inf")
+        self._files: Dict[Key, List[str]] = {}
+        self._ports: Dict[Key, List[int]] = {}
+        self._coverage = "none"
+        self._in_d: Dict[Key, int] = {}
+        self._unexplained: Dict[str, int] = {}
+        self._folders: Dict[str, Optional[str]] = {}
+        self._namespace = _namespace("self")
+
+    def look(self, nvml: Optional[str], *, wait_s: float, scan: bool) -> Json:
+        """One snapshot. `scan`: read every process's descriptors now; else only when the last time is 10 s ago."""
+        sample = self._driver.sample(nvml, wait_s)
+        with self._lock:
+            if self._ring is None:
+                self._ring = Ring(self._base)
+            if sample["driver"]["state"] == "absent":
+                return dict(self._frame(sample), processes=[], runs=[], past=[], looks={})
+            self._scan_files(scan)
+            self._count_unexplained(sample["gpus"])
+            held = _held(sample["gpus"])
+            processes = self._processes(held)
+            self._ring.see(processes, self._with_files(processes, held))
+            past = self._ring.gone()
+            runs = self._runs({item["run_id"] for item in processes} | {item["run_id"] for item in past})
+            return dict(self._frame(sample), processes=processes, runs=runs, past=past, looks=dict(self._unexplained))
+
+    def _frame(self, sample: Json) -> Json:
+        chain = _ancestors(os.getpid())
+        child = self._driver.child_pid
+        return {
+            "at": time.time(),
+            "driver": sample["driver"],
+            "gpus": sample["gpus"],
+            "coverage": self._coverage,
+            "uid": os.getuid(),
+            "container": self._namespace not in (None, _INITIAL_PID_NAMESPACE),
+            "own_chain": [os.getpid(), *chain, *([child] if child is not None else [])],
+        }
+
+    # ------------------------------------------------------------------------------- device files
+
+    def _scan_files(self, now: bool) -> None:
+        """Have the device files of all processes: whole if it must be now, else a slice of it in each look."""
+        if now:
+            self._scan = devices.Scan()
+            self._scan.finish(SCAN_LIMIT_S)
+        elif self._scan is None and time.monotonic() - self._scanned_at >= SCAN_EVERY_S:
+            self._scan = devices.Scan()
+            self._scan.step()
+        elif self._scan is not None:
+            self._scan.step()
+        scan = self._scan
+        if scan is None or not (scan.done or now):
+            return
+        self._scan, self._scanned_at, self._coverage = None, time.monotonic(), scan.coverage
+        self._files, self._ports = {}, {}
+        listening = {row["inode"]: row["port"] for row in sockets.listening(None)} if scan.found else {}
+        for pid, files in scan.found.items():
+            found = proc.stat(pid)
+            if found is not None:
+                key = (pid, found["start_ticks"])
+                self._files[key] = files
+                self._ports[key] = sorted({listening[i] for i in scan.sockets[pid] if i in listening})
+        self._known = {}  # titles change: a worker names itself after it was forked
+
+    def _files_of(self, key: Key) -> Optional[List[str]]:
+        """Device files of one process, looked at now where the last scan had none; None where we may not look."""
+        files = self._files.get(key)
+        if files is not None:
+            return files
+        looked = devices.opened(key[0])
+        if looked is None:
+            return None
+        files = looked[0] or devices.mapped(key[0])
+        self._files[key] = files
+        return files
+
+    @staticmethod
+    def _with_files(processes: Iterable[Json], held: Dict[int, Dict[str, Optional[int]]]) -> Dict[int, Json]:
+        """Holders in the widest sense: in a list, or with a GPU's own device file open."""
+        out: Dict[int, Json] = {pid: dict(amounts) for pid, amounts in held.items()}
+        for process in processes:
+            if process["devices"] and process["pid"] not in out:
+                out[process["pid"]] = {}
+        return out
+
+    # ------------------------------------------------------------------------------- processes
+
+    def _processes(self, held: Dict[int, Dict[str, Optional[int]]]) -> List[Json]:
+        """Every process on a GPU or with a device file open, and all that is above one."""
+        stats: Dict[int, Json] = {}
+        wanted = set(held) | {pid for pid, _ in self._files if self._files[(pid, _)]}
+        for pid in wanted:
+            found = proc.stat(pid)
+            if found is not None:
+                stats[pid] = found
+        holders = set(stats)
+        for pid in holders:
+            above = stats[pid]["ppid"]
+            while above > 0 and above not in stats:
+                found = proc.stat(above)
+                if found is None:
+                    break
+                stats[above] = found
+                above = found["ppid"]
+        alive_leaders: Dict[int, bool] = {}
+        self._in_d = {
+            (pid, found["start_ticks"]): self._in_d.get((pid, found["start_ticks"]), 0) + 1
+            for pid, found in stats.items()
+            if found["state"] == "D"
+        }
+        out = []
+        for pid in sorted(stats):
+            described = self._describe(pid, stats[pid], pid in holders, alive_leaders)
+            if described is not None:
+                out.append(described)
+        return out
+
+    def _describe(self, pid: int, found: Json, holder: bool, leaders: Dict[int, bool]) -> Optional[Json]:
+        key = (pid, found["start_ticks"])
+        fixed = self._known.get(key)
+        if fixed is None:
+            fixed = self._fixed(pid, found)
+            if fixed is None:
+                return None
+            self._known[key] = fixed
+        sid = found["sid"]
+        if sid not in leaders:
+            leader = proc.stat(sid) if sid > 0 else None
+            leaders[sid] = leader is not None and leader["state"] not in proc.DEAD_STATES
+        looks = self._in_d.get(key, 0)
+        return dict(
+            fixed,
+            ppid=found["ppid"],
+            pgid=found["pgid"],
+            sid=sid,
+            state=found["state"],
+            comm=found["comm"],
+            tty=found["tty"],
+            threads=found["threads"] - (1 if found["state"] in proc.DEAD_STATES else 0),
+            devices=self._files_of(key) if holder else [],
+            kill_pending=bool(looks) and _kill_pending(pid),
+            uninterruptible_looks=looks,
+            ports=self._ports.get(key, []),
+            leader_alive=leaders[sid],
+        )
+
+    def _fixed(self, pid: int, found: Json) -> Optional[Json]:
+        """What changes rarely; read anew with each scan of the descriptors."""
+        try:
+            uid = os.stat("/proc/%d" % pid).st_uid
+        except OSError:
+            return None
+        namespace = _namespace(str(pid))
+        return {
+            "pid": pid,
+            "start_ticks": found["start_ticks"],
+            "started_at": proc.started_at(found["start_ticks"]),
+            "uid": uid,
+            "user": _user(uid),
+            "title": proc.title_of(pid)[:300],
+            "run_id": proc.run_of(pid),
+            "same_namespace": None if namespace is None else namespace == self._namespace,
+        }
+
+    # ------------------------------------------------------------------------------- runs, ghosts
+
+    def _runs(self, run_ids: Set[Optional[str]]) -> List[Json]:
+        out = []
+        for run_id in sorted(item for item in run_ids if item):
+            folder = self._folder_of(run_id)
+            described = records.describe_run(folder) if folder is not None else None
+            if described is None:
+                continue
+            ended = described["exit"]
+            out.append(
+                {
+                    "run_id": run_id,
+                    "key": described["run"].get("key") or "",
+                    "live": records.is_live(described),
+                    "ended_at": ended.get("at") if ended else None,
+                }
+            )
+        return out
+
+    def _folder_of(self, run_id: str) -> Optional[str]:
+        """The folder of a run, whichever profile's it is; None where our records do not know it."""
+        if run_id not in self._folders:
+            self._folders[run_id] = records.find_run(self._base, run_id)
+        return self._folders[run_id]
+
+    def _count_unexplained(self, gpus: Iterable[Json]) -> None:
+        """Looks in a row, per GPU, in which more is used than its processes and a driver's small change explain."""
+        counts: Dict[str, int] = {}
+        for gpu in gpus:
+            memory, uses = gpu.get("memory") or {}, gpu.get("uses")
+            used, total = memory.get("used_bytes"), memory.get("total_bytes")
+            if used is None or uses is None or any(use.get("used_bytes") is None for use in uses):
+                continue
+            unexplained = used - sum(use["used_bytes"] for use in uses)
+            if unexplained > max(GHOST_BYTES, GHOST_SHARE * (total or 0)):
+                counts[gpu["uuid"]] = self._unexplained.get(gpu["uuid"], 0) + 1
+        self._unexplained = counts
+
+
+def _held(gpus: Iterable[Json]) -> Dict[int, Dict[str, Optional[int]]]:
+    """pid → GPU's UUID → bytes, from NVML's lists."""
+    out: Dict[int, Dict[str, Optional[int]]] = {}
+    for gpu in gpus:
+        for use in gpu.get("uses") or ():
+            out.setdefault(use["pid"], {})[gpu["uuid"]] = use.get("used_bytes")
+    return out
+
+
+def _namespace(pid: str) -> Optional[str]:
+    try:
+        return os.readlink("/proc/%s/ns/pid" % pid)
+    except OSError:
+        return None
+
+
+def _kill_pending(pid: int) -> bool:
+    """Whether SIGKILL was sent and not carried out yet (the process is in the kernel, and does not come out)."""
+    for line in proc.read("/proc/%d/status" % pid).splitlines():
+        name, _, value = line.partition(b":")
+        if name in (b"SigPnd", b"ShdPnd") and int(value, 16) & _SIGKILL_BIT:
+            return True
+    return False
+
+
+def _ancestors(pid: int) -> List[int]:
+    out: List[int] = []
+    found = proc.stat(pid)
+    while found is not None and found["ppid"] > 1 and len(out) < _ANCESTORS:
+        out.append(found["ppid"])
+        found = proc.stat(found["ppid"])
+    return out
+
+
+def _user(uid: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)

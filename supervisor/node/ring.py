@@ -1,0 +1,101 @@
+"""Who held GPU memory in the last minutes, so that "no such process" can be told as "was a worker of run X".
+
+Kept beside the runs' records, so that it outlives the connection that saw it: written when something changed, at most
+every few seconds. An entry is a fact of the past, never a reason to signal anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from . import proc, records
+
+Json = Dict[str, Any]
+Key = Tuple[int, int]
+
+KEPT_S = 15 * 60.0
+ENTRIES_MAX = 512
+WRITE_EVERY_S = 5.0
+REFRESH_S = 60.0
+_FILE = "gpu-holders.json"
+
+
+class Ring:
+    """The ring of one machine's records."""
+
+    def __init__(self, base: str) -> None:
+        self._path = os.path.join(base, _FILE)
+        self._entries: Dict[Key, Json] = {}
+        self._changed = True
+        self._written_at = float("-inf")
+        self._load()
+
+    def _load(self) -> None:
+        document = records.read(self._path) or {}
+        if document.get("boot_id") != proc.boot_id():
+            return  # pids of another boot are other processes
+        entries = document.get("entries")
+        for entry in entries if isinstance(entries, list) else []:
+            try:
+                key = (int(entry["pid"]), int(entry["start_ticks"]))
+                known = self._entries.get(key)
+                if known is None or known["last_at"] < float(entry["last_at"]):
+                    self._entries[key] = dict(entry)
+            except (KeyError, TypeError, ValueError):
+                continue  # a foreign hand was in the file
+
+    def see(self, holders: Iterable[Mapping[str, Any]], held: Mapping[int, Mapping[str, Optional[int]]]) -> None:
+        """Remember the processes of a look, with what each holds on which GPU."""
+        now = time.time()
+        for process in holders:
+            amounts = held.get(process["pid"])
+            if amounts is None:
+                continue
+            key = (process["pid"], process["start_ticks"])
+            old = self._entries.get(key)
+            entry = {
+                "pid": process["pid"],
+                "start_ticks": process["start_ticks"],
+                "title": process["title"] or process["comm"],
+                "uid": process["uid"],
+                "run_id": process["run_id"],
+                "held": dict(amounts),
+                "last_at": now,
+            }
+            if old is not None:
+                if not entry["title"]:  # a zombie has no command line any more
+                    entry["title"] = old["title"]
+                entry["run_id"] = entry["run_id"] or old["run_id"]
+            self._changed = self._changed or old is None or set(old["held"]) != set(amounts)
+            self._entries[key] = entry
+        self._forget(now)
+        self._write()
+
+    def gone(self) -> List[Json]:
+        """The entries whose process is gone, newest first."""
+        out = [entry for key, entry in self._entries.items() if not proc.alive(*key)]
+        return sorted(out, key=lambda entry: -entry["last_at"])
+
+    def _forget(self, now: float) -> None:
+        old = [key for key, entry in self._entries.items() if now - entry["last_at"] > KEPT_S]
+        for key in old:
+            del self._entries[key]
+        if len(self._entries) > ENTRIES_MAX:
+            newest = sorted(self._entries.items(), key=lambda item: -item[1]["last_at"])
+            self._entries = dict(newest[:ENTRIES_MAX])
+
+    def _write(self) -> None:
+        now = time.monotonic()
+        due = now - self._written_at
+        if due < WRITE_EVERY_S or not (self._changed or due >= REFRESH_S) or not self._entries:
+            return
+        self._load()  # another connection's looks are kept too
+        self._written_at, self._changed = now, False
+        try:
+            records.make_private(os.path.dirname(self._path))
+            entries = list(self._entries.values())
+            records.write(self._path, {"boot_id": proc.boot_id(), "entries": entries}, sync=False)
+        except OSError:
+            pass  # a full disk must not hold up the look; what is in memory still tells
