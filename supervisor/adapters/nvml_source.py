@@ -6,6 +6,7 @@ import base64
 import zlib
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 _DISTRIBUTION = "nvidia-ml-py"
 _FILE = "pynvml.py"
@@ -17,8 +18,8 @@ _MARKS = ("def nvmlInitWithFlags(", "def _nvmlGetFunctionPointer(")
 def source() -> str | None:
     """base64 of zlib of nvidia-ml-py's module; None where it is not installed, or another package took its place."""
     try:
-        path = metadata.distribution(_DISTRIBUTION).locate_file(_FILE)
-        text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]  # a Path, whatever its Protocol says
+        path = Path(str(metadata.distribution(_DISTRIBUTION).locate_file(_FILE)))
+        text = path.read_text(encoding="utf-8")
     except (metadata.PackageNotFoundError, OSError):
         return None
     if not all(mark in text for mark in _MARKS):
