@@ -15,6 +15,7 @@ import pytest
 from tests.real import parts
 from tests.real.llama import LlamaServer
 from tests.real.netns import NetworkNamespace
+from tests.real.nvml import StubNvml
 from tests.real.processes import MARK, Tracker
 from tests.real.sshd import Sshd
 from tests.real.tmux import Tmux
@@ -169,3 +170,11 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     parts.require_real("network namespaces")
     with NetworkNamespace() as network:
         yield network
+
+
+@pytest.fixture
+def nvml_stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubNvml]:
+    """An NVIDIA driver without a GPU, and without any until `gpu()` adds one; see tests.real.nvml."""
+    parts.require_real("NVML stub")
+    with StubNvml(tmp_path_factory.mktemp("nvml")) as stub:
+        yield stub

@@ -12,13 +12,14 @@ from functools import cache
 
 import pytest
 
-from tests.real import llama, netns, sshd, tmux, vllm
+from tests.real import llama, netns, nvml, sshd, tmux, vllm
 
 PARTS: dict[str, Callable[[], str | None]] = {
     "sshd": sshd.missing,
     "llama-server": llama.missing,
     "tmux": tmux.missing,
     "network namespaces": netns.missing,
+    "NVML stub": nvml.missing,
 }
 """Name → why it is missing, None when it is there."""
 
