@@ -101,6 +101,33 @@ def learn(argv: Sequence[str], flags: Flags) -> Learnt:
     )
 
 
+def value(words: Sequence[str], names: Sequence[str]) -> str | None:
+    """The value of the first of these flags that has one, in words that `flatten` gave; a variable is none."""
+    found = _value(words, names)
+    return None if found is None or VARIABLE.fullmatch(found[1]) else found[1]
+
+
+def has_flag(words: Sequence[str], name: str) -> bool:
+    """Whether a flag is given; `--name*` is any that begins so."""
+    wanted, star, _ = _plain(name).partition("*")
+    flags = [_plain(word.partition("=")[0]) for word in words]
+    return any(flag.startswith(wanted) if star else flag == wanted for flag in flags)
+
+
+def unabbreviated(words: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The words with long flags written out that were cut short, as most argument parsers take them."""
+    plain = [_plain(name) for name in known if name.startswith("--") and "*" not in name]
+    out = []
+    for word in words:
+        flag, equals, rest = word.partition("=")
+        flag = _plain(flag)
+        whole = flag
+        if flag.startswith("--") and len(flag) > 4 and flag not in plain:
+            whole = next((name for name in plain if name.startswith(flag)), flag)
+        out.append(word if whole == flag else whole + equals + rest)
+    return out
+
+
 def flatten(argv: Sequence[str]) -> list[str]:
     """The words with the text of `sh -c TEXT` taken apart too, as well as that goes without a shell."""
     out: list[str] = []

@@ -49,6 +49,43 @@ class Completion(Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: int = 8
 
 
+class MemoryRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a launch will do with GPUs, as far as its command tells. Only what an engine's own source says stands here.
+
+    Where several words are listed, `--flag` means the flag, `--flag=value` the flag with that value, `--flag*` every
+    flag that begins so.
+    """
+
+    uses: str = ""
+    """`first`: the first tp × pp × dp of the visible GPUs; `all`: every visible one; empty: not known."""
+    pp: tuple[str, ...] = ()
+    dp: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    """A further factor of how many GPUs it takes."""
+    dp_inside: tuple[str, ...] = ()
+    """With one of these the data-parallel ranks take no GPUs of their own."""
+    nodes: tuple[str, ...] = ()
+    """Several nodes, or somebody else places the ranks: how many GPUs of this node it takes is not known."""
+    shift: tuple[str, ...] = ()
+    """Others than the first of the visible GPUs are taken."""
+    cpu: tuple[str, ...] = ()
+    """No GPU is taken at all."""
+    unsure_env: tuple[str, ...] = ()
+    """Variables with which the command alone does not tell where it runs."""
+    fraction: tuple[str, ...] = ()
+    """The flag that gives the share of a GPU's memory that it wants for itself."""
+    fraction_default: float | None = None
+    """Without the flag; the least that any version has, where versions differ."""
+    rule: str = ""
+    """`free-below-fraction`: it ends at its start where free < fraction × total. Empty: it has no such rule."""
+    rule_unsure: tuple[str, ...] = ()
+    """With one of these the rule may not hold."""
+    shards: bool = False
+    """The weights are spread over tp × pp GPUs, in equal parts over tp."""
+    unsure_flags: tuple[str, ...] = ()
+    """With one of these the weights in the GPUs may be fewer than those on the disk."""
+
+
 class Sample(Struct, frozen=True, forbid_unknown_fields=True):
     """A real line and what the pattern must find in it."""
 
@@ -88,6 +125,7 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     health: Health = Health()
     models_path: str | None = None
     completion: Completion | None = None
+    memory: MemoryRules = MemoryRules()
     grace_s: float = 30.0
     """From the first signal of a stop to KILL."""
     titles: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ def check(facts: dict[str, Any], launching: Launching) -> Checked:
     if not facts["cwd"]["exists"]:
         refusals.append(f"launch.cwd does not exist on the node: {facts['cwd']['path']}")
     _log(facts["log"], refusals, warnings)
+    _disk(facts, warnings)
     _paths(facts["missing_paths"], launching, refusals, warnings)
     _port(facts["listeners"], facts["leftovers"], launching, refusals, warnings)
     for process in facts["leftovers"]:
@@ -83,6 +84,18 @@ def _log(log: dict[str, Any] | None, refusals: list[str], warnings: list[str]) -
         refusals.append(f"launch.log: {path} cannot be written by this user")
     elif log["free_bytes"] is not None and log["free_bytes"] < LOW_DISK_BYTES:
         warnings.append(f"launch.log: only {log['free_bytes'] / 1e6:.0f} MB are free in {log['folder']}")
+
+
+def _disk(facts: dict[str, Any], warnings: list[str]) -> None:
+    """The run's own folder (and its log, where the profile names none), and what is compiled into."""
+    free = facts.get("state_free_bytes")
+    if free is not None and free < LOW_DISK_BYTES:
+        warnings.append(f"only {free / 1e6:.0f} MB are free where the run's records are kept")
+    for folder in facts.get("folders") or ():
+        free = folder.get("free_bytes")
+        if free is not None and free < LOW_DISK_BYTES:
+            named = f" ({folder['source']})" if folder.get("source") else ""
+            warnings.append(f"only {free / 1e6:.0f} MB are free in {folder['path']}{named}")
 
 
 def _paths(missing: Sequence[dict[str, Any]], launching: Launching, refusals: list[str], warnings: list[str]) -> None:

@@ -8,15 +8,17 @@ import stat
 import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from . import proc, records, sockets
+from . import proc, records, sockets, weights
 
 Json = Dict[str, Any]
+GPU_ENV = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 def look(request: Json, base: str, env: Mapping[str, str]) -> Json:
-    """Command, paths, folder, log, port, left-overs and what logind does at logout."""
+    """Command, paths, folder, log, port, left-overs, what logind does at logout; and, where `gpu` is asked for, what
+    bears on GPUs: the model's weights, shared memory, folders to compile into, the environment."""
     argv = request["argv"]
-    return {
+    found: Json = {
         "command": command(argv[0], request["cwd"], env),
         "missing_paths": missing_paths(argv),
         "cwd": {"path": request["cwd"], "exists": os.path.isdir(request["cwd"])},
@@ -24,7 +26,34 @@ def look(request: Json, base: str, env: Mapping[str, str]) -> Json:
         "listeners": sockets.Owners().classify(int(request["port"]), set, None) if request.get("port") else [],
         "leftovers": leftovers(base, request["key"]),
         "linger": linger(),
+        "state_free_bytes": free_bytes(base),
     }
+    if request.get("gpu"):
+        found.update(gpu(request["gpu"], request["cwd"], env))
+    return found
+
+
+def gpu(request: Json, cwd: str, env: Mapping[str, str]) -> Json:
+    """`model`: path or name of the hub; `env`: names of variables of which only whether they are set is told."""
+    told = {name: env[name] for name in GPU_ENV if name in env}
+    told.update((name, "") for name in request.get("env") or () if name in env)
+    return {
+        "gpu_env": told,
+        "weights": weights.measure(request.get("model"), cwd, env),
+        "shm": weights.shm(),
+        "folders": weights.folders(env),
+    }
+
+
+def free_bytes(path: str) -> Optional[int]:
+    """Free space where a folder is or will be made."""
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    try:
+        space = os.statvfs(path)
+    except OSError:
+        return None
+    return space.f_bavail * space.f_frsize
 
 
 def command(word: str, cwd: str, env: Mapping[str, str]) -> Json:
@@ -72,11 +101,7 @@ def log(path: Optional[str]) -> Optional[Json]:
         found["regular"] = stat.S_ISREG(target.st_mode)
     except OSError:
         pass
-    try:
-        space = os.statvfs(folder)
-        found["free_bytes"] = space.f_bavail * space.f_frsize
-    except OSError:
-        pass
+    found["free_bytes"] = free_bytes(folder) if found["folder_exists"] else None
     return found
 
 
