@@ -444,8 +444,8 @@ def test_an_earlier_look_stands_where_the_last_one_sees_nothing_any_more() -> No
 
 _PIDS = st.sampled_from([4711, 4712, 4713, 812, 813])
 _FIGURES = st.none() | st.sampled_from([0.0, 0.1, 5.0, 71.2])
-_LISTS = st.none() | st.dictionaries(_PIDS, _FIGURES, max_size=4)
-_GPUS = st.builds(gpu, st.none() | st.sampled_from([0.0, 0.4, 5.5, 71.6]), _LISTS)
+_LISTS = st.sampled_from([{}, {}, {4711: 0.0}, {812: 5.0}, None]) | st.dictionaries(_PIDS, _FIGURES, max_size=3)
+_GPUS = st.builds(gpu, st.sampled_from([0.4, 0.4, 0.0, 5.4, 71.6, None]), _LISTS)
 _PROCESSES = st.builds(
     process,
     _PIDS,
@@ -455,7 +455,7 @@ _PROCESSES = st.builds(
     state=st.sampled_from("SRDZ"),
     threads=st.integers(0, 3),
 )
-_TABLES = st.lists(_PROCESSES, unique_by=lambda item: item.pid, max_size=4)
+_TABLES = st.just([]) | st.lists(_PROCESSES, unique_by=lambda item: item.pid, max_size=3)
 _DRIVERS = st.sampled_from([OK, OK, OK, Driver(state=DriverState.STUCK), Driver(state=DriverState.UNAVAILABLE)])
 _LOOKS = st.builds(look, st.just(0.0), st.lists(_GPUS, min_size=0, max_size=1), _TABLES, driver=_DRIVERS,
                    container=st.booleans(), coverage=st.sampled_from(list(Coverage)))  # fmt: skip
@@ -465,7 +465,7 @@ def _is_ours(item: HolderProcess) -> bool:
     return item.run_id == RUN or (item.pid, item.start_ticks) == OURS
 
 
-@given(first=_LOOKS, rest=st.lists(_LOOKS, min_size=1, max_size=8), repeat=st.booleans())
+@given(first=st.just(before()) | _LOOKS, rest=st.lists(_LOOKS, min_size=1, max_size=8), repeat=st.booleans())
 def test_never_proved_while_one_of_ours_is_listed_or_has_a_device_open(
     first: Snapshot, rest: list[Snapshot], repeat: bool
 ) -> None:
