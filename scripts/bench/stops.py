@@ -19,7 +19,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
+import peers  # noqa: E402 - beside this file
 import psutil  # noqa: E402
 
 from tests.real import processes  # noqa: E402 - the checkout's own parts, found above
@@ -302,20 +302,20 @@ def mprocs(place: Place, program: Path, key: str) -> Iterator[Stopper]:
 Tool = Callable[[Place], AbstractContextManager[Stopper]]
 
 
-def tools_of(peers: Peers) -> dict[str, Tool]:
+def tools_of(found: Peers) -> dict[str, Tool]:
     """Name → how the server is put under it; the slowest first, since they run side by side."""
     out: dict[str, Tool] = {
         "ours, grace 30 s (default)": partial(ours, grace=""),
         "ours, grace 2 s": partial(ours, grace="2s"),
     }
-    if peers.mprocs is not None:
-        out |= {f"mprocs key {key}": partial(mprocs, program=peers.mprocs, key=key) for key in "xXq"}
-    if peers.pm2 is not None:
-        out["pm2 stop"] = partial(pm2, program=peers.pm2)
-    if peers.supervisor is not None:
+    if found.mprocs is not None:
+        out |= {f"mprocs key {key}": partial(mprocs, program=found.mprocs, key=key) for key in "xXq"}
+    if found.pm2 is not None:
+        out["pm2 stop"] = partial(pm2, program=found.pm2)
+    if found.supervisor is not None:
         group = "stopasgroup=true\nkillasgroup=true\n"
-        out["supervisorctl stop (default)"] = partial(supervisord, tools=peers.supervisor, more="")
-        out["supervisorctl stop (as group)"] = partial(supervisord, tools=peers.supervisor, more=group)
+        out["supervisorctl stop (default)"] = partial(supervisord, tools=found.supervisor, more="")
+        out["supervisorctl stop (as group)"] = partial(supervisord, tools=found.supervisor, more=group)
     return out
 
 
@@ -342,48 +342,32 @@ def one(name: str, tool: Tool, variant: str, settle_s: float) -> Row:
 
 def install(folder: Path) -> Peers:
     """All into this folder; what is there already is used as it is."""
-    venv, npm = folder / "venv", shutil.which("npm")
-    if not (venv / "bin" / "supervisord").exists():
-        _quietly(sys.executable, "-m", "venv", str(venv))
-        _quietly(str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "supervisor")
-    found: dict[str, Path | None] = {}
-    for name in ("pm2", "mprocs"):
-        path = folder / name / "node_modules" / ".bin" / name
-        if not path.exists() and npm is not None:
-            _quietly(npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder / name), name)
-        found[name] = path if path.exists() else None
-    if (absent := no_tmux()) is not None:
+    tools = peers.python_tools(folder / "venv", "supervisor")
+    absent = no_tmux()
+    if absent is not None:
         print(f"mprocs cannot be driven: {absent}", file=sys.stderr)
-        found["mprocs"] = None
-    supervisor = venv / "bin" if (venv / "bin" / "supervisord").exists() else None
-    return Peers(supervisor, found["pm2"], found["mprocs"])
+    return Peers(
+        tools if (tools / "supervisord").exists() else None,
+        peers.npm_tool(folder / "pm2", "pm2"),
+        peers.npm_tool(folder / "mprocs", "mprocs") if absent is None else None,
+    )
 
 
-def _quietly(*words: str) -> None:
-    """Told when it fails; whether the program is there then is looked at by the caller."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    except OSError as error:
-        print(f"{words[0]}: {error}", file=sys.stderr)
-        return
-    if done.returncode:
-        print(f"{' '.join(words)}: {_one_line(done.stderr)[-300:]}", file=sys.stderr)
-
-
-def versions(peers: Peers) -> str:
+def versions(found: Peers) -> str:
     """Of those that are there, and the names of those that are not."""
-    said = ["ours " + version("inference-supervisor")]
-    if peers.supervisor is not None:
-        words = [str(peers.supervisor / "supervisord"), "--version"]
-        said.append("supervisord " + subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
-    else:
-        said.append("supervisord could not be installed: left out")
-    for name, path in (("pm2", peers.pm2), ("mprocs", peers.mprocs)):
-        if path is None:
-            said.append(f"{name} could not be installed: left out")
-        else:  # not asked for: pm2 --version starts its daemon
-            said.append(f"{name} {json.loads((path.parent.parent / name / 'package.json').read_text())['version']}")
-    return "; ".join(said)
+    told = {
+        "ours": version("inference-supervisor"),
+        "supervisord": found.supervisor and peers.python_version(found.supervisor, "supervisor"),
+        # Not asked for: pm2 --version starts its daemon.
+        "pm2": found.pm2 and _npm_version(found.pm2),
+        "mprocs": found.mprocs and _npm_version(found.mprocs),
+    }
+    return "; ".join(f"{name} {text or 'could not be had: left out'}" for name, text in told.items())
+
+
+def _npm_version(command: Path) -> str:
+    package = command.parent.parent / command.name / "package.json"
+    return str(json.loads(package.read_text(encoding="utf-8"))["version"])
 
 
 def _one_line(text: str) -> str:
@@ -421,12 +405,12 @@ def main() -> int:
     options = parser.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as temporary:
-        peers = install(Path(options.peers or temporary).absolute())
-        print(versions(peers))
+        found = install(Path(options.peers or temporary).absolute())
+        print(versions(found), flush=True)
         with ThreadPoolExecutor(options.jobs) as pool:
             running = [
                 pool.submit(one, name, tool, variant, options.settle)
-                for name, tool in tools_of(peers).items()
+                for name, tool in tools_of(found).items()
                 if options.only in name
                 for variant in VARIANTS
                 for _ in range(options.runs)
