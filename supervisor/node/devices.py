@@ -79,13 +79,15 @@ def opened(pid: int, base: Optional[str] = None) -> Optional[Tuple[List[str], Se
     base = base or folder()
     found: Set[str] = set()
     inodes: Set[int] = set()
+    count = 0
     try:
-        _links("/proc/%d/fd" % pid, base, found, inodes)
+        count = _links("/proc/%d/fd" % pid, base, found, inodes)
     except PermissionError:
         return None
     except OSError:
-        pass  # it has gone; or a zombie leader, whose threads may live and hold what it held
-    if not found:
+        pass
+    if not count:
+        # It has gone; or it is a zombie leader, whose threads may live and hold what it held.
         state = proc.stat(pid)
         if state is not None and state["state"] in "ZX" and state["threads"] > 1:
             for task in _tasks(pid):
@@ -107,10 +109,12 @@ def mapped(pid: int) -> List[str]:
     return sorted(found)
 
 
-def _links(path: str, base: str, found: Set[str], inodes: Set[int]) -> None:
+def _links(path: str, base: str, found: Set[str], inodes: Set[int]) -> int:
+    """Look at one folder of descriptors; returns how many there are."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in os.listdir(descriptor):
+        names = os.listdir(descriptor)
+        for name in names:
             try:
                 target = os.readlink(name, dir_fd=descriptor)
             except OSError:
@@ -119,6 +123,7 @@ def _links(path: str, base: str, found: Set[str], inodes: Set[int]) -> None:
                 inodes.add(int(target[8:-1]))
             elif target.startswith(base) and _NAMES.search(target):
                 found.add(target)
+        return len(names)
     finally:
         os.close(descriptor)
 

@@ -17,6 +17,7 @@ Json = Dict[str, Any]
 Key = Tuple[int, int]
 
 SCAN_EVERY_S = 10.0
+MAPS_EVERY_S = 60.0
 SCAN_LIMIT_S = 10.0
 """How long one look may wait for a whole scan of the descriptors."""
 GHOST_BYTES = 512 * 1024 * 1024
@@ -38,6 +39,8 @@ class Looker:
         self._scan: Optional[devices.Scan] = None
         self._scanned_at = float("-inf")
         self._files: Dict[Key, List[str]] = {}
+        self._maps: Dict[Key, Tuple[float, List[str]]] = {}
+        self._users: Dict[int, str] = {}
         self._ports: Dict[Key, List[int]] = {}
         self._coverage = "none"
         self._in_d: Dict[Key, int] = {}
@@ -58,7 +61,7 @@ class Looker:
             held = _held(sample["gpus"])
             processes = self._processes(held)
             self._ring.see(processes, self._with_files(processes, held))
-            past = self._ring.gone()
+            past = self._ring.gone({(item["pid"], item["start_ticks"]) for item in processes if _lives(item)})
             runs = self._runs({item["run_id"] for item in processes} | {item["run_id"] for item in past})
             return dict(self._frame(sample), processes=processes, runs=runs, past=past, looks=dict(self._unexplained))
 
@@ -99,7 +102,8 @@ class Looker:
                 key = (pid, found["start_ticks"])
                 self._files[key] = files
                 self._ports[key] = sorted({listening[i] for i in scan.sockets[pid] if i in listening})
-        self._known = {}  # titles change: a worker names itself after it was forked
+        for (pid, _), fixed in self._known.items():
+            fixed["title"] = proc.title_of(pid)[:300] or fixed["title"]  # a worker names itself after it was forked
 
     def _files_of(self, key: Key) -> Optional[List[str]]:
         """Device files of one process, looked at now where the last scan had none; None where we may not look."""
@@ -109,9 +113,16 @@ class Looker:
         looked = devices.opened(key[0])
         if looked is None:
             return None
-        files = looked[0] or devices.mapped(key[0])
-        self._files[key] = files
+        self._files[key] = files = looked[0] or self._mapped(key)
         return files
+
+    def _mapped(self, key: Key) -> List[str]:
+        """What it has mapped, read once a minute: a list of mappings is long."""
+        now = time.monotonic()
+        known = self._maps.get(key)
+        if known is None or now - known[0] > MAPS_EVERY_S:
+            self._maps[key] = known = (now, devices.mapped(key[0]))
+        return known[1]
 
     @staticmethod
     def _with_files(processes: Iterable[Json], held: Dict[int, Dict[str, Optional[int]]]) -> Dict[int, Json]:
@@ -142,6 +153,9 @@ class Looker:
                 stats[above] = found
                 above = found["ppid"]
         alive_leaders: Dict[int, bool] = {}
+        keys = {(pid, found["start_ticks"]) for pid, found in stats.items()}
+        self._known = {key: fixed for key, fixed in self._known.items() if key in keys}
+        self._maps = {key: known for key, known in self._maps.items() if key in keys}
         self._in_d = {
             (pid, found["start_ticks"]): self._in_d.get((pid, found["start_ticks"]), 0) + 1
             for pid, found in stats.items()
@@ -184,7 +198,7 @@ class Looker:
         )
 
     def _fixed(self, pid: int, found: Json) -> Optional[Json]:
-        """What changes rarely; read anew with each scan of the descriptors."""
+        """What does not change, and its title, which is read anew with each scan of the descriptors."""
         try:
             uid = os.stat("/proc/%d" % pid).st_uid
         except OSError:
@@ -195,11 +209,16 @@ class Looker:
             "start_ticks": found["start_ticks"],
             "started_at": proc.started_at(found["start_ticks"]),
             "uid": uid,
-            "user": _user(uid),
+            "user": self._user(uid),
             "title": proc.title_of(pid)[:300],
             "run_id": proc.run_of(pid),
             "same_namespace": None if namespace is None else namespace == self._namespace,
         }
+
+    def _user(self, uid: int) -> str:
+        if uid not in self._users:
+            self._users[uid] = _user_name(uid)
+        return self._users[uid]
 
     # ------------------------------------------------------------------------------- runs, ghosts
 
@@ -250,6 +269,10 @@ def _held(gpus: Iterable[Json]) -> Dict[int, Dict[str, Optional[int]]]:
     return out
 
 
+def _lives(process: Json) -> bool:
+    return process["state"] not in proc.DEAD_STATES
+
+
 def _namespace(pid: str) -> Optional[str]:
     try:
         return os.readlink("/proc/%s/ns/pid" % pid)
@@ -275,7 +298,7 @@ def _ancestors(pid: int) -> List[int]:
     return out
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         import pwd
 

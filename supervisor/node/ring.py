@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from . import proc, records
 
@@ -73,9 +73,9 @@ class Ring:
         self._forget(now)
         self._write()
 
-    def gone(self) -> List[Json]:
-        """The entries whose process is gone, newest first."""
-        out = [entry for key, entry in self._entries.items() if not proc.alive(*key)]
+    def gone(self, living: Set[Key]) -> List[Json]:
+        """The entries whose process is gone, newest first. `living`: identities that were just seen alive."""
+        out = [entry for key, entry in self._entries.items() if key not in living and not proc.alive(*key)]
         return sorted(out, key=lambda entry: -entry["last_at"])
 
     def _forget(self, now: float) -> None:
