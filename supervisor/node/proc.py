@@ -62,16 +62,21 @@ def stat(pid: int) -> Optional[Dict[str, Any]]:
     }
 
 
+def dead(found: Dict[str, Any]) -> bool:
+    """Whether a process is over, by its stat. A zombie holds nothing, but one whose threads live holds everything."""
+    return found["state"] in DEAD_STATES and found["threads"] <= 1
+
+
 def alive(pid: int, start_ticks: int) -> bool:
-    """Whether this very process lives. A zombie is dead: it holds nothing and can do nothing."""
+    """Whether this very process lives."""
     found = stat(pid)
-    return found is not None and found["start_ticks"] == start_ticks and found["state"] not in DEAD_STATES
+    return found is not None and found["start_ticks"] == start_ticks and not dead(found)
 
 
 def describe(pid: int) -> Optional[Process]:
     """One process as the protocol tells it, None when it is gone or a zombie."""
     found = stat(pid)
-    if found is None or found["state"] in DEAD_STATES:
+    if found is None or dead(found):
         return None
     title = title_of(pid)
     try:
@@ -185,13 +190,21 @@ def oldest(candidates: Iterable[int]) -> Optional[Process]:
     return {"pid": first["pid"], "start_ticks": first["start_ticks"]}
 
 
-def tree(run_id: str, root: Optional[Process], keeper: Optional[Process], *, thorough: bool) -> List[Process]:
+def tree(
+    run_id: str,
+    root: Optional[Process],
+    keeper: Optional[Process],
+    *,
+    thorough: bool,
+    known: Iterable[Process] = (),
+) -> List[Process]:
     """The living processes of a run, the keeper itself excluded.
 
-    `thorough` also finds those that left the tree (double fork while no keeper lived) by the run id that they carry.
+    `thorough` also finds those that left the tree (double fork while no keeper lived) by the run id that they carry;
+    `known` are identities that were listed before: one that left the tree and has no mark is found by them alone.
     """
     starts = []
-    for identity in (root, keeper):
+    for identity in (root, keeper, *known):
         if identity and alive(identity["pid"], identity["start_ticks"]):
             starts.append(identity["pid"])
     found = descendants(starts)

@@ -255,7 +255,25 @@ def _tree(server: Server, request: Json) -> Json:
     if described is None:
         raise Refusal("no_run", "there is no run %s on this node" % request["run_id"])
     run = described["run"]
-    return {"tree": proc.tree(run["run_id"], run.get("root"), run.get("keeper"), thorough=True)}
+    known = request.get("known") or ()
+    tree = proc.tree(run["run_id"], run.get("root"), run.get("keeper"), thorough=True, known=known)
+    return {"tree": tree, "gpu_baseline": run.get("gpu_baseline") or {}}
+
+
+def _marked(server: Server, request: Json) -> Json:
+    """Like `tree`, for runs that no record need know: by the ids that processes carry, with all below `known`.
+
+    `exact` are identities that are listed while they live, and nothing below them.
+    """
+    found: Dict[int, Json] = {}
+    for run_id in request.get("run_ids") or ():
+        for item in proc.tree(str(run_id), None, None, thorough=True, known=request.get("known") or ()):
+            found[item["pid"]] = item
+    for identity in request.get("exact") or ():
+        described = proc.describe(int(identity["pid"]))
+        if described is not None and described["start_ticks"] == identity["start_ticks"]:
+            found[described["pid"]] = described
+    return {"tree": [found[pid] for pid in sorted(found) if pid != server.driver.child_pid]}
 
 
 def _write_stop(server: Server, request: Json) -> Json:
@@ -342,6 +360,7 @@ _SLOW: Dict[str, Handler] = {
     "launch": _launch,
     "listeners": _listeners,
     "tree": _tree,
+    "marked": _marked,
     "gpu_look": _gpu_look,
     "log_lines": _log_lines,
     "runs": _runs,

@@ -455,7 +455,9 @@ _PROCESSES = st.builds(
     state=st.sampled_from("SRDZ"),
     threads=st.integers(0, 3),
 )
-_TABLES = st.just([]) | st.lists(_PROCESSES, unique_by=lambda item: item.pid, max_size=3)
+_TABLES: st.SearchStrategy[list[HolderProcess]] = st.just([]) | st.lists(
+    _PROCESSES, unique_by=lambda item: item.pid, max_size=3
+)
 _DRIVERS = st.sampled_from([OK, OK, OK, Driver(state=DriverState.STUCK), Driver(state=DriverState.UNAVAILABLE)])
 _LOOKS = st.builds(look, st.just(0.0), st.lists(_GPUS, min_size=0, max_size=1), _TABLES, driver=_DRIVERS,
                    container=st.booleans(), coverage=st.sampled_from(list(Coverage)))  # fmt: skip

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -105,3 +106,34 @@ async def test_an_unknown_signal_is_refused_and_nobody_is_hurt(node: Node, sleep
     assert _end(sleeper, 0.1) is None
     told = await node.client.request("signal", targets=[target, {"pid": 1, "start_ticks": 0}], signal="KILL")
     assert told == {"sent": [target["pid"]], "gone": [], "denied": [1], "how": "pidfd"}
+
+
+THREADS_LIVE = """
+import ctypes, os, threading
+reader, writer = os.pipe()
+threading.Thread(target=lambda: os.read(reader, 1)).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_zombie_whose_threads_live_is_alive_and_can_be_ended() -> None:
+    """Its leader has ended and cannot be reaped; all that it holds is held, GPU memory too."""
+    process = subprocess.Popen([sys.executable, "-c", THREADS_LIVE], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"up\n"
+        found = proc.stat(process.pid)
+        while found is not None and found["state"] != "Z":
+            found = proc.stat(process.pid)
+        assert found is not None
+        target = {"pid": process.pid, "start_ticks": found["start_ticks"]}
+        assert proc.alive(**target) and proc.describe(process.pid) is not None
+        assert signals.send([target], "KILL")["sent"] == [process.pid]
+        assert process.wait(5) == -signal.SIGKILL
+        assert not proc.alive(**target)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
