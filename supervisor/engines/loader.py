@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from supervisor.core.engine import Engine
+
+if TYPE_CHECKING:
+    from supervisor.core.known import Known
 
 GENERIC = "generic"
 _FOLDER = Path(__file__).parent
@@ -30,6 +34,18 @@ def load(name: str) -> Engine:
 
     text = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Engine)
+
+
+@cache
+def known_holders() -> Known:
+    """Who holds GPU memory, by name: the engines' titles, and `known/holders.toml`, which is no engine."""
+    import tomllib
+
+    from supervisor.core.known import Known
+
+    raw = tomllib.loads((_FOLDER / "known" / "holders.toml").read_text(encoding="utf-8"))
+    raw["engines"] = {load(name).title: load(name).titles for name in names()}
+    return msgspec.convert(raw, Known)
 
 
 def detect(argv: Sequence[str]) -> Engine | None:

@@ -62,7 +62,8 @@ class ProcessText(_Strict, frozen=True, kw_only=True):
     sid: int | None = None
     state: str = "S"
     tty: bool = False
-    threads: int = 1
+    threads: int | None = None
+    """Living ones: by default 1, of a zombie 0."""
     run: str | None = None
     dev: list[int | str] | str | None = None
     ns: bool | str | None = None
@@ -161,7 +162,7 @@ class Situation(_Strict, frozen=True, kw_only=True):
             comm=_comm(text),
             title=text.title,
             tty=text.tty,
-            threads=text.threads,
+            threads=(0 if text.state == "Z" else 1) if text.threads is None else text.threads,
             run_id=text.run,
             devices=_devices(text, gpus, readable),
             same_namespace=_flag(text.ns, default=True if readable else None),
