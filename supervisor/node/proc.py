@@ -44,7 +44,16 @@ def boot_id() -> str:
 
 def stat(pid: int) -> Optional[Dict[str, Any]]:
     """comm, state, ppid, pgid, sid, tty, threads, start_ticks and rss of a process, None when it is gone."""
-    raw = read("/proc/%d/stat" % pid)
+    try:
+        descriptor = os.open("/proc/%d/stat" % pid, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        raw = os.read(descriptor, 4096)  # one line, given in one piece: asking for more would be a call for nothing
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     head, _, tail = raw.rpartition(b")")
     fields = tail.split()
     if len(fields) < 22:
