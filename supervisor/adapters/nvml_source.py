@@ -1,27 +1,29 @@
-"""nvidia-ml-py's source as it travels to the node, where nothing is installed."""
+"""The text of NVIDIA's own nvidia-ml-py, as it travels to the node. Reads it from the installed distribution, once.
+
+Not by importing `pynvml`: two distributions ship a module of that name, and one of them is a shim over the other.
+"""
 
 from __future__ import annotations
 
 import base64
 import zlib
 from functools import cache
-from importlib import metadata
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, distribution
 
-_DISTRIBUTION = "nvidia-ml-py"
-_FILE = "pynvml.py"
-# The old `pynvml` packages put another module at the same path: its look-alikes have neither of these.
-_MARKS = ("def nvmlInitWithFlags(", "def _nvmlGetFunctionPointer(")
+DISTRIBUTION = "nvidia-ml-py"
+NEEDED = ("def nvmlInitWithFlags(", "def _nvmlGetFunctionPointer(")
+"""What the shim and the old forks have not."""
 
 
 @cache
 def source() -> str | None:
-    """base64 of zlib of nvidia-ml-py's module; None where it is not installed, or another package took its place."""
+    """Base64 of the compressed text; None where it is not installed, or where what lies there is something else."""
     try:
-        path = Path(str(metadata.distribution(_DISTRIBUTION).locate_file(_FILE)))
-        text = path.read_text(encoding="utf-8")
-    except (metadata.PackageNotFoundError, OSError):
+        path = distribution(DISTRIBUTION).locate_file("pynvml.py")
+        with open(str(path), "rb") as file:
+            text = file.read()
+    except (PackageNotFoundError, OSError):
         return None
-    if not all(mark in text for mark in _MARKS):
+    if not all(word.encode() in text for word in NEEDED):
         return None
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(text, 9)).decode("ascii")

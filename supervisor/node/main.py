@@ -17,6 +17,11 @@ def run(program: Dict[str, Any]) -> None:
 
         keeper.main(args)
         return
+    if args["mode"] == "gpu":
+        from . import gpu_child
+
+        gpu_child.main(args)
+        return
     # Libraries may print to stdout: our words go over a descriptor of their own.
     out = os.dup(1)
     os.dup2(2, 1)

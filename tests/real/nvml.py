@@ -119,6 +119,8 @@ class StubGpu:
     """Used, and nobody's."""
     unified: bool = False
     """Both versions of memory are NOT_SUPPORTED."""
+    capability: int = 0
+    """Compute capability, 90 for 9.0. Left out: 12.1 (a GB10) for one without memory of its own, else 9.0."""
     lost: int = 0
     """1: every call fails with GPU_IS_LOST; 2: there is not even a handle."""
     absent: bool = False
@@ -147,6 +149,7 @@ class StubGpu:
     def __post_init__(self) -> None:
         self.uuid = self.uuid or f"GPU-00000000-0000-0000-0000-{self.index:012d}"
         self.bus_id = self.bus_id or f"00000000:{0x10 + self.index:02X}:00.0"
+        self.capability = self.capability or (121 if self.unified or self.total_bytes == 0 else 90)
         self.minor = self.index if self.minor < 0 else self.minor
 
     def slice(self, number: int, uuid: str, total_bytes: int, base_bytes: int = 0, name: str = "MIG 1g.10gb") -> str:
@@ -166,6 +169,7 @@ class StubGpu:
             "base": self.base_bytes,
             "ghost": self.ghost_bytes,
             "unified": int(self.unified),
+            "capability": self.capability,
             "lost": self.lost,
             "absent": int(self.absent),
             "mig": self.mig,

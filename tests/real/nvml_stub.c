@@ -34,6 +34,7 @@ struct gpu {
     int there, absent, lost;
     char name[96], uuid[96], bus_id[32];
     unsigned long long total, reserved, base, ghost, ecc, events;
+    int capability; /* 90 is 9.0 */
     int unified, mig, util, memory_util, temperature, minor, persistence, garbage, phantoms;
     unsigned power, limit, sm_clock, sm_clock_max, memory_clock;
     struct slice slice[SLICES];
@@ -109,6 +110,7 @@ static void set_gpu(struct gpu *g, const char *key, const char *value) {
     else if (!strcmp(key, "ecc")) g->ecc = number;
     else if (!strcmp(key, "events")) g->events = number;
     else if (!strcmp(key, "unified")) g->unified = (int)number;
+    else if (!strcmp(key, "capability")) g->capability = (int)number;
     else if (!strcmp(key, "absent")) g->absent = (int)number;
     else if (!strcmp(key, "lost")) g->lost = (int)number;
     else if (!strcmp(key, "mig")) g->mig = (int)number;
@@ -230,6 +232,8 @@ static void defaults(void) {
         g->reserved = 500ULL << 20;
         g->base = 1ULL << 30;
         g->minor = i;
+        g->capability = 90;
+        g->mig = ALL;
         g->temperature = 40 + i;
         g->power = 120000;
         g->limit = 700000;
@@ -394,7 +398,7 @@ static nvmlReturn_t enter(const char *function, int *place, const struct handle 
     look_who_lives();
     struct rule *r = rule_of(function, h, 0);
     if (r && calls > r->after) return r->code;
-    if (h && (gpus[h->gpu].lost || !gpus[h->gpu].there)) return NVML_ERROR_GPU_IS_LOST;
+    if (h && (gpus[h->gpu].lost || gpus[h->gpu].absent || !gpus[h->gpu].there)) return NVML_ERROR_GPU_IS_LOST;
     return NVML_SUCCESS;
 }
 
@@ -524,8 +528,8 @@ SIMPLE(nvmlDeviceGetMinorNumber, unsigned int, (unsigned)g->minor)
 SIMPLE(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, NVML_DEVICE_ARCH_HOPPER)
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     ENTER_DEVICE;
-    *major = 9;
-    *minor = 0;
+    *major = g->capability / 10;
+    *minor = g->capability % 10;
     return NVML_SUCCESS;
 }
 
@@ -677,6 +681,7 @@ SIMPLE(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, 5)
 SIMPLE(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, 16)
 REFUSED(nvmlDeviceGetFanSpeed, unsigned int *value)
 REFUSED(nvmlDeviceGetNumFans, unsigned int *value)
+REFUSED(nvmlDeviceGetDriverModel_v2, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
 REFUSED(nvmlDeviceGetFieldValues, int count, nvmlFieldValue_t *values)
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *value) {
     ENTER_DEVICE;
