@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from supervisor.core.claim import Claim, Eyes, Held, Identity, late, slack_bytes, strict
-from supervisor.core.gpu import DriverState, Gpu, GpuState, HolderProcess, Snapshot, Use, gib
+from supervisor.core.gpu import Coverage, DriverState, Gpu, GpuState, HolderProcess, Snapshot, Use, gib
 
 RELEASE_WAIT_S = 100.0
 """Engines' own constants are 60 to 100 s; four seconds are usual."""
@@ -85,9 +85,10 @@ class Proof:
 
     def feed(self, snapshot: Snapshot) -> Verdict:
         """Take one look."""
-        if self._last.settled or snapshot.at <= self._at:
+        readable = snapshot.driver.state is DriverState.OK
+        if self._last.settled or (readable and snapshot.at <= self._at):
             return self._last  # the same look once more is no second sample
-        self._at = snapshot.at
+        self._at = max(self._at, snapshot.at)
         self._last = self._judge(snapshot)
         return self._last
 
@@ -105,7 +106,8 @@ class Proof:
         if state is DriverState.ABSENT and not self._spaces:
             return Verdict(state=State.NO_GPU, text="no GPU is there to be released")
         if state is not DriverState.OK:
-            if self._claim.untouched and not eyes.touching() and not eyes.names_ours():
+            scanned = snapshot.coverage is not Coverage.NONE
+            if self._claim.untouched and scanned and not eyes.touching() and not eyes.names_ours():
                 return Verdict(state=State.NO_GPU, text=_UNTOUCHED)
             self._start_over()
             return _pending(_driver_words(snapshot))

@@ -15,7 +15,7 @@ from supervisor.errors import LinkError
 from supervisor.headless import jsonl, text
 from supervisor.supervise.connection import Connection
 from supervisor.supervise.plan import Plan
-from supervisor.supervise.stop import Stopped, processes, stop_run
+from supervisor.supervise.stop import Stopped, stop_live
 
 
 async def run_stop(
@@ -28,7 +28,8 @@ async def run_stop(
     mask: Callable[[str], str],
     out: IO[str] | None = None,
 ) -> int:
-    """Exit code 0: all gone, or nothing ran. 1: something is left. 3: the node was not reached."""
+    """Exit code 0: all gone and released, or nothing ran. 1: something is left, or not proved to be released. 3: the
+    node was not reached."""
 
     def say(line: str) -> None:
         print(mask(line), file=out or sys.stdout, flush=True)
@@ -49,6 +50,7 @@ async def run_stop(
     )
     decision: Decision
     phase = ev.Phase.STOPPED
+    evidence: tuple[ev.Evidence, ...] = ()
     try:
         await connection.connect_once()
         state = await connection.client.request("state", key=plan.key)
@@ -57,14 +59,21 @@ async def run_stop(
             reason = f"nothing runs for {plan.name} on the node"
             decision = Decision(outcome=Outcome.REACHED, exit_code=0, reason=reason)
         else:
-            decision, phase = _decision(await _stop(connection, plan, live, clock, by, tell))
+            stopped = await stop_live(connection.client, live, plan, clock=clock, by=by, tell=tell)
+            decision, phase = _decision(stopped)
+            evidence = (ev.Evidence(kind="release", at=clock.now(), text=sanitise(stopped.release)),)
     except LinkError as error:
         decision = Decision(outcome=Outcome.UNREACHABLE, exit_code=3, reason=str(error))
         phase = ev.Phase.IDLE
     finally:
         await connection.close()
     summary = ev.Summary(
-        at=clock.now(), verdict=decision.outcome, exit_code=decision.exit_code, phase=phase, reason=decision.reason
+        at=clock.now(),
+        verdict=decision.outcome,
+        exit_code=decision.exit_code,
+        phase=phase,
+        reason=sanitise(decision.reason),
+        evidence=evidence,
     )
     if as_json:
         say(jsonl.to_line(summary))
@@ -74,26 +83,8 @@ async def run_stop(
     return decision.exit_code
 
 
-async def _stop(
-    connection: Connection, plan: Plan, live: dict[str, object], clock: Clock, by: str, tell: Callable[[str], None]
-) -> Stopped:
-    record = live["run"]
-    assert isinstance(record, dict)
-    root = record.get("root")
-    return await stop_run(
-        connection.client,
-        clock=clock,
-        key=plan.key,
-        run_id=record["run_id"],
-        root=processes([root])[0] if root else None,
-        by=by,
-        grace_s=plan.grace_s,
-        tell=tell,
-    )
-
-
 def _decision(stopped: Stopped) -> tuple[Decision, ev.Phase]:
-    if not stopped.gone:
-        return Decision(outcome=Outcome.FAILED, exit_code=1, reason=stopped.text), ev.Phase.STOPPING
-    reason = f"{stopped.text}; release: {stopped.release}"
-    return Decision(outcome=Outcome.REACHED, exit_code=0, reason=reason), ev.Phase.STOPPED
+    phase = ev.Phase.STOPPED if stopped.gone else ev.Phase.STOPPING
+    if stopped.released or stopped.idle:
+        return Decision(outcome=Outcome.REACHED, exit_code=0, reason=stopped.text), phase
+    return Decision(outcome=Outcome.FAILED, exit_code=1, reason=stopped.text), phase

@@ -20,15 +20,18 @@ from supervisor.core.events import Phase, Verdict
 from supervisor.core.judge import Listener
 from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
+from supervisor.core.phases import ENDED_PHASES
 from supervisor.core.progress import LineReader
 from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import frames
+from supervisor.supervise.holding import Holding
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.probe import Prober
-from supervisor.supervise.stop import RELEASE, processes
+from supervisor.supervise.stop import NOT_LOOKED
+from supervisor.supervise.takedown import processes
 from supervisor.supervise.verify import Verifier, verify_and_tell
 
 LAST_WORDS_BYTES = 64 * 1024
@@ -59,7 +62,9 @@ class Attendance:
         self._verify_over = False
         self._timers: set[asyncio.Task[None]] = set()
         self._last_words: tuple[ev.Log, ...] = ()
+        self._our_stop = self._gone = self._stop_seen = False
         self.tree: tuple[ev.Process, ...] = ()
+        self.holding = Holding(plan, run.run_id, connection, desk)
 
     @property
     def run(self) -> Run:
@@ -80,6 +85,7 @@ class Attendance:
                 asyncio.create_task(self._hear()),
                 asyncio.create_task(self._read_log()),
                 asyncio.create_task(self._look(http)),
+                asyncio.create_task(self.holding.keep_looking()),
             )
         finally:
             for timer in self._timers:
@@ -91,6 +97,7 @@ class Attendance:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
         self._moved_at = change.at
         self._wake.set()
+        self.holding.look_soon()
         if change.to is Phase.FAILED:
             self._desk.tell(self._finding(change))
 
@@ -124,9 +131,10 @@ class Attendance:
             case "exit":
                 self._ended(now, notice)
             case "stop":
+                self._stop_is_wanted()
                 self._desk.note(ev.StopBegan(at=now, by=notice["stop"].get("by") or "somebody"))
             case "tree_gone":
-                self._desk.note(ev.TreeGone(at=now, release=RELEASE))
+                self._tree_gone(now)
             case "keeper_gone":
                 self._desk.warn("the keeper was killed: the server lives on, its exit code will be unknown")
             case _:
@@ -142,10 +150,34 @@ class Attendance:
             text = f"process {root.pid} lives: {root.title[:120]}"
             self._desk.note(ev.ProcessSeen(at=now, root=root, text=text))
 
+    def _stop_is_wanted(self) -> None:
+        self._stop_seen = True
+        self.holding.stop_began()
+
+    def _tree_gone(self, now: float) -> None:
+        """Nothing of it runs. After a stop that is half of it: `stopped` is entered with the proof of the release."""
+        self._gone = True
+        if self._our_stop or self._desk.phase in ENDED_PHASES:
+            return  # whoever stops it through us notes the end, with the proof
+        if self._stop_seen:
+            self._beside(self.holding.prove_and_note())
+        else:
+            self._desk.note(ev.TreeGone(at=now, release=NOT_LOOKED))
+
+    def our_stop(self, begins: bool) -> None:
+        """A stop through this session begins or is over; one that was broken off leaves the rest to the notices."""
+        self._our_stop = begins
+        if begins:
+            self.holding.stop_began()
+        elif self._gone and self._stop_seen and self._desk.phase not in ENDED_PHASES:
+            self._beside(self.holding.prove_and_note())
+
     def _ended(self, now: float, notice: dict[str, Any]) -> None:
         told = notice["exit"]
         self._exit = ev.Exit(code=told.get("code"), signal=told.get("signal"))
         stop = notice["stop"]
+        if stop:
+            self._stop_is_wanted()
         self._desk.note(
             ev.Ended(
                 at=now,

@@ -16,7 +16,7 @@ from supervisor.supervise.connection import Connection
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Position
 from supervisor.supervise.plan import Plan, Settled, settle
-from supervisor.supervise.stop import stop_run
+from supervisor.supervise.stop import stop_live
 
 TAKEOVER_LOG_BYTES = 1024 * 1024
 """How much of a long log is read on a takeover; all of it stays on the node."""
@@ -243,19 +243,12 @@ class Beginning:
     async def _stop(self, live: dict[str, Any]) -> None:
         record = live["run"]
         self._desk.warn(f"stopping run {record['run_id']} first")
-        stopped = await stop_run(
-            self._client,
-            clock=self._desk.clock,
-            key=self._plan.key,
-            run_id=record["run_id"],
-            root=_root(record),
-            by=self._by,
-            grace_s=self._plan.grace_s,
-            tell=self._desk.warn,
+        stopped = await stop_live(
+            self._client, live, self._plan, clock=self._desk.clock, by=self._by, tell=self._desk.warn
         )
-        if not stopped.gone:
-            raise RefusedError(f"not launched, since the run before is not gone: {stopped.text}")
-        self._desk.warn(f"{stopped.text}; release: {stopped.release}")
+        if not stopped.may_launch:
+            raise RefusedError(f"not launched, since the run before is not proved to be gone: {stopped.text}")
+        self._desk.warn(stopped.text)
 
 
 def _root(record: dict[str, Any]) -> ev.Process | None:

@@ -119,30 +119,38 @@ class Session:
         attendance = self._attendance
         if attendance is None:
             return None
-        stopped = await stop_run(
-            self._connection.client,
-            clock=self.desk.clock,
-            key=self.plan.key,
-            run_id=attendance.run.run_id,
-            root=attendance.run.root,
-            by=by or self._by,
-            grace_s=self.plan.grace_s,
-            tell=lambda text: self.desk.warn(text),
-        )
-        now = self.desk.clock.now()
-        if stopped.gone:
-            self.desk.note(ev.TreeGone(at=now, release=stopped.release))
-        else:
-            self.desk.note(ev.StopIncomplete(at=now, text=stopped.text, left=stopped.left))
+        attendance.our_stop(True)
+        try:
+            stopped = await stop_run(
+                self._connection.client,
+                clock=self.desk.clock,
+                key=self.plan.key,
+                run_id=attendance.run.run_id,
+                root=attendance.run.root,
+                by=by or self._by,
+                grace_s=self.plan.grace_s,
+                tell=lambda text: self.desk.warn(text),
+                before=attendance.holding.claim,
+            )
+            now = self.desk.clock.now()
+            if stopped.gone:
+                self.desk.note(ev.TreeGone(at=now, release=stopped.release))
+            else:
+                self.desk.note(ev.StopIncomplete(at=now, text=stopped.text, left=stopped.left))
+        finally:
+            attendance.our_stop(False)
+        if not (stopped.released or stopped.idle):
             self.desk.warn(stopped.text)
         return stopped
 
     async def restart(self) -> Stopped | None:
-        """Stop what runs, then launch; where something is left, nothing is launched."""
+        """Stop what runs, then launch; where something is left, or still holds memory, nothing is launched."""
         stopped = await self.stop()
-        if stopped is None or stopped.gone:
+        if stopped is None or stopped.may_launch:
             self._launch = True
             self._again.set()
+        else:
+            self.desk.warn("the restart launches nothing: the run before is not proved to be gone from the GPUs")
         return stopped
 
     # ------------------------------------------------------------------------------- wiring

@@ -1,25 +1,29 @@
-"""Stops a run: the root first, the rest later, KILL at the grace; then says what is gone and what is left.
+"""Stops a run: the root first, the rest later, KILL at the grace; then proves that its GPU memory was given back.
 
-The tree is listed before the root is touched, and every signal goes to an identity, never to a bare pid.
+The tree is listed before the root is touched. What is done to processes is `takedown.py`'s, the proof `release.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from supervisor.adapters.base import Clock
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
+from supervisor.core.claim import Claim, Identity
+from supervisor.core.release import NO_GPU, RELEASE_WAIT_S, State, Verdict
+from supervisor.supervise.plan import Plan
+from supervisor.supervise.release import Look, Release, looks_of
+from supervisor.supervise.takedown import TakenDown, identities, planned, processes, take_down, why_left, wire
 
-LOOK_EVERY_S = 0.1
-AFTER_KILL_S = 10.0
 WRITTEN_WAIT_S = 3.0
 WRITTEN_EVERY_S = 0.02
-RELEASE = "unproved (GPU not looked at)"
+IDLE_WAIT_S = 15.0
+"""How long to wait for the memory of a run that was gone before anybody looked: it may have been free long since."""
+NOT_LOOKED = "unproved (the GPUs were not looked at)"
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
@@ -29,12 +33,20 @@ class Stopped(Struct, frozen=True, kw_only=True):
     killed: int
     left: tuple[ev.Process, ...]
     text: str
-    release: str = RELEASE
+    release: str = NOT_LOOKED
+    """`proved (…)`, `unproved (why)` or `no gpu`."""
+    idle: bool = False
+    """Nothing of it was there to be stopped, and nobody had seen what it held."""
 
+    @property
+    def released(self) -> bool:
+        """All gone, and its memory proved to be free (or there is no GPU)."""
+        return self.gone and (self.release == NO_GPU or self.release.startswith(State.PROVED))
 
-def processes(raw: list[dict[str, Any]]) -> tuple[ev.Process, ...]:
-    """Processes of the node program's replies."""
-    return tuple(msgspec.convert(item, ev.Process, strict=False) for item in raw)
+    @property
+    def may_launch(self) -> bool:
+        """Whether the next run may begin: not into memory that this stop could not see released."""
+        return self.released or (self.gone and self.idle)
 
 
 async def stop_run(
@@ -47,38 +59,77 @@ async def stop_run(
     by: str,
     grace_s: float,
     tell: Callable[[str], None],
+    before: Claim | None = None,
+    look: Look | None = None,
+    release_wait_s: float = RELEASE_WAIT_S,
 ) -> Stopped:
-    """The transaction of CONTRACT section 6, without the proof of released memory, which it says."""
-    plan = await _tree(client, key, run_id)
-    for process in plan:
-        tell(f"will stop pid {process.pid} (uid {process.uid}, up {process.age_s:.0f} s): {process.title[:100]}")
-    await client.request("write_stop", key=key, run_id=run_id, by=by)
-    began = clock.now()
-    how = await _signal(client, "TERM", [p for p in plan if root is not None and p.pid == root.pid] or plan)
-    to_rest, killed = False, 0
-    left = plan
-    while clock.now() - began < grace_s + AFTER_KILL_S:
-        left = await _tree(client, key, run_id)
-        if not left:
-            break
-        elapsed_s = clock.now() - began
-        root_lives = root is not None and any(p.pid == root.pid and p.start_ticks == root.start_ticks for p in left)
-        if elapsed_s >= grace_s:
-            # Again at each look: a process that forks while it is being stopped has new children.
-            killed += len((await _signal(client, "KILL", left))["sent"])
-        elif not to_rest and (not root_lives or elapsed_s >= grace_s / 2):
-            to_rest = True
-            await _signal(client, "TERM", left)
-        await clock.sleep(LOOK_EVERY_S)
-    seconds = clock.now() - began
-    if left:
-        pids = ", ".join(f"{p.pid} (state {p.state}) {p.title[:60]}" for p in left)
-        text = f"{len(left)} processes are still there after {seconds:.1f} s: {pids}"
-        return Stopped(gone=False, killed=killed, left=left, text=text)
-    await _written_down(client, clock, key, run_id)
-    text = f"all {len(plan)} processes are gone after {seconds:.1f} s (signals by {how['how']}"
-    text += f", {killed} by KILL)" if killed else ")"
-    return Stopped(gone=True, killed=killed, left=(), text=text)
+    """The transaction of CONTRACT section 6.
+
+    Args:
+        before: what was seen of the run's memory earlier, for one that has ended already.
+        look: how to look at the GPUs; by default through `client`.
+    """
+
+    async def lister(known: Iterable[Identity]) -> tuple[ev.Process, ...]:
+        return processes((await client.request("tree", key=key, run_id=run_id, known=wire(known)))["tree"])
+
+    found = await client.request("tree", key=key, run_id=run_id)
+    plan = processes(found["tree"])
+    release = Release(
+        look or looks_of(client), clock=clock, run_ids=[run_id], baseline=found["gpu_baseline"], before=before
+    )  # fmt: skip
+    try:
+        claimed = await release.before(identities(plan))
+        held = claimed.held_by(release.snapshot) if claimed is not None and release.snapshot is not None else {}
+        for process in plan:
+            tell(planned(process, held))
+        await client.request("write_stop", key=key, run_id=run_id, by=by)
+        taken = await take_down(
+            client, plan, clock=clock, lister=lister, root=root, grace_s=grace_s, saw=release.saw
+        )  # fmt: skip
+        if taken.left:
+            text = why_left(taken, held)
+            why = f"unproved ({len(taken.left)} processes are still there)"
+            return Stopped(gone=False, killed=taken.killed, left=taken.left, text=text, release=why)
+        await _written_down(client, clock, key, run_id)
+        idle = not plan and (release.claim is None or bool(release.claim.unknown))
+        wait_s = min(release_wait_s, IDLE_WAIT_S) if idle else release_wait_s
+        return _gone(taken, len(plan), await release.after(tell, wait_s=wait_s), idle=idle)
+    finally:
+        await release.close()
+
+
+def _gone(taken: TakenDown, count: int, verdict: Verdict, *, idle: bool) -> Stopped:
+    text = f"all {count} processes are gone after {taken.took_s:.1f} s (signals by {taken.how}"
+    text += f", {taken.killed} by KILL)" if taken.killed else ")"
+    if idle:
+        text = "no process of it was there to be stopped"
+    text = f"{text}; {verdict.text}"
+    return Stopped(gone=True, killed=taken.killed, left=(), text=text, release=verdict.release, idle=idle)
+
+
+async def stop_live(
+    client: NodeClient,
+    live: dict[str, Any],
+    plan: Plan,
+    *,
+    clock: Clock,
+    by: str,
+    tell: Callable[[str], None],
+) -> Stopped:
+    """Stop the run that the node calls live (`state`'s answer)."""
+    record = live["run"]
+    root = record.get("root")
+    return await stop_run(
+        client,
+        clock=clock,
+        key=plan.key,
+        run_id=record["run_id"],
+        root=processes([root])[0] if root else None,
+        by=by,
+        grace_s=plan.grace_s,
+        tell=tell,
+    )
 
 
 async def _written_down(client: NodeClient, clock: Clock, key: str, run_id: str) -> None:
@@ -89,12 +140,3 @@ async def _written_down(client: NodeClient, clock: Clock, key: str, run_id: str)
         if live is None or live["run"]["run_id"] != run_id:
             return
         await clock.sleep(WRITTEN_EVERY_S)
-
-
-async def _tree(client: NodeClient, key: str, run_id: str) -> tuple[ev.Process, ...]:
-    return processes((await client.request("tree", key=key, run_id=run_id))["tree"])
-
-
-async def _signal(client: NodeClient, name: str, targets: tuple[ev.Process, ...] | list[ev.Process]) -> dict[str, Any]:
-    wire = [{"pid": item.pid, "start_ticks": item.start_ticks} for item in targets]
-    return await client.request("signal", targets=wire, signal=name)

@@ -297,7 +297,7 @@ class ConsoleApp(App[int]):
             self._say(f"The {order} could not be carried out: {error}", bad=True)
         else:
             if stopped is not None:
-                self._say(stopped.text, bad=not stopped.gone)
+                self._say(stopped.text, bad=not (stopped.released or stopped.idle))
         finally:
             self._order = ""
 

@@ -78,7 +78,8 @@ class FakeSession:
             await self.stop_takes.wait()
         if self.stop_fails is not None:
             raise self.stop_fails
-        return Stopped(gone=True, killed=0, left=(), text="all 3 processes are gone after 1.2 s (signals by pidfd)")
+        text = "all 3 processes are gone after 1.2 s (signals by pidfd)"
+        return Stopped(gone=True, killed=0, left=(), text=text, release="no gpu")
 
     # ------------------------------------------------------------------------------- what a test feeds
 
