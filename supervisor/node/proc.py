@@ -216,9 +216,9 @@ def tree(
     for identity in (root, keeper, *known):
         if identity and alive(identity["pid"], identity["start_ticks"]):
             starts.append(identity["pid"])
-    found = descendants(starts)
     if thorough:
-        found |= marked(run_id)
+        starts += marked(run_id)
+    found = descendants(starts)
     if keeper:
         found.discard(keeper["pid"])
     found.discard(os.getpid())
