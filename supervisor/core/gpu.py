@@ -214,6 +214,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     at: float
     """The node's clock, seconds since the epoch."""
     driver: Driver
+    sampled_at: float | None = None
+    """The node's clock when NVML told `gpus`: older than `at` where the driver does not answer."""
     gpus: tuple[Gpu, ...] = ()
     """GPUs in NVML's order, each followed by its MIG instances. A GPU that was lost keeps its place."""
     processes: tuple[HolderProcess, ...] = ()

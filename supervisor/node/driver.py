@@ -24,8 +24,10 @@ MARKER = "INFERENCE_SUPERVISOR_NVML"
 FIRST_WAIT_S = 30.0
 """A driver without persistence mode takes seconds for its first answer, and eight GPUs longer."""
 STUCK_AFTER_S = 5.0
+BEAT_S = 1.5
 BACK_OFF_S = (5.0, 10.0, 30.0, 60.0)
 _D_LOOKS = 3
+_IDENTITY = ("uuid", "index", "name", "bus_id", "minor")
 _NVIDIA = "0x10de"
 
 
@@ -48,6 +50,7 @@ class Driver:
         self._answered = 0
         self._driver: Optional[Json] = None
         self._gpus: List[Json] = []
+        self._sampled_at: Optional[float] = None
         self._left: List["subprocess.Popen[bytes]"] = []
         self._ends = 0
         self._not_before = 0.0
@@ -69,7 +72,11 @@ class Driver:
             wait_s: how long to wait for it; the first one is given 30 s if this is more than nothing.
         """
         if not worth_asking():
-            return {"driver": {"state": "absent", "why": "no NVIDIA GPU, device file or driver is here"}, "gpus": []}
+            return {
+                "driver": {"state": "absent", "why": "no NVIDIA GPU, device file or driver is here"},
+                "gpus": [],
+                "sampled_at": None,
+            }
         if nvml is None:
             why = "nvidia-ml-py is not installed beside the supervisor: pip install nvidia-ml-py"
             return self._told("unavailable", why)
@@ -82,10 +89,12 @@ class Driver:
             self._ask()
             if wait_s > 0 and self._driver is None:
                 wait_s = max(wait_s, FIRST_WAIT_S)
-            end = time.monotonic() + wait_s
+            began = time.monotonic()
             while self._answered < mine and self._child is not None:
-                left = end - time.monotonic()
-                if left <= 0 or self._stuck_s() is not None:
+                waited_s = time.monotonic() - began
+                left = wait_s - waited_s
+                # One that has hung may just have come back: it is given the time of a heartbeat to say so.
+                if left <= 0 or (waited_s > BEAT_S and self._stuck_s() is not None):
                     break
                 self._changed.wait(min(left, 0.5))
                 if self._driver is not None and self._driver["state"] != "ok":
@@ -97,14 +106,17 @@ class Driver:
         if self._child is not None and stuck_s is not None:
             told = dict(self._driver or {}, state="stuck", stuck_s=round(stuck_s, 1), call=self._call)
             told["why"] = "driver not responding since %.0f s%s" % (stuck_s, " (%s)" % self._call if self._call else "")
-            return {"driver": told, "gpus": self._gpus}
+            return self._with(told)
         if self._driver is None:
             why = self._last_words or "the driver has given no first answer yet"
             return self._told("unavailable" if self._child is None else "stuck", why)
-        return {"driver": self._driver, "gpus": self._gpus}
+        return self._with(self._driver)
 
     def _told(self, state: str, why: str) -> Json:
-        return {"driver": {"state": state, "why": why}, "gpus": self._gpus}
+        return self._with({"state": state, "why": why})
+
+    def _with(self, told: Json) -> Json:
+        return {"driver": told, "gpus": self._gpus, "sampled_at": self._sampled_at}
 
     def _stuck_s(self) -> Optional[float]:
         """For how long the child has not come back from the driver, None while it answers."""
@@ -147,7 +159,9 @@ class Driver:
         self._heard_at = time.monotonic()
         self._driver, self._call, self._call_s, self._open = None, "", 0.0, None
         threading.Thread(target=self._hear, args=(self._child,), daemon=True).start()
-        self._write(self._boot({"mode": "gpu", "nvml": nvml, "interval_s": None}))
+        # A new one keeps the place of a GPU that it cannot find any more (P8, P9).
+        known = [{name: gpu.get(name) for name in _IDENTITY} for gpu in self._gpus if not gpu.get("parent")]
+        self._write(self._boot({"mode": "gpu", "nvml": nvml, "interval_s": None, "known": known}))
         return None
 
     def _ask(self) -> None:
@@ -188,6 +202,7 @@ class Driver:
             self._driver = told["driver"]
         elif "sample" in told:
             self._driver, self._gpus = told["sample"]["driver"], told["sample"]["gpus"]
+            self._sampled_at = told["sample"]["at"]
             self._call, self._call_s = "", 0.0
             self._ends = 0
             if self._open in told["sample"].get("ids", ()):

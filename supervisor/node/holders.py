@@ -70,6 +70,7 @@ class Looker:
         child = self._driver.child_pid
         return {
             "at": time.time(),
+            "sampled_at": sample["sampled_at"],
             "driver": sample["driver"],
             "gpus": sample["gpus"],
             "coverage": self._coverage,
