@@ -163,7 +163,8 @@ def _sees_all(snapshot: Snapshot) -> bool:
         return True
     if snapshot.coverage in (Coverage.ALL, Coverage.OWN):
         return True
-    return snapshot.driver.state is DriverState.OK and snapshot.coverage is Coverage.PARTIAL
+    listed = all(gpu.uses is not None for gpu in snapshot.spaces())
+    return snapshot.driver.state is DriverState.OK and snapshot.coverage is Coverage.PARTIAL and listed
 
 
 def _held(gpu: Gpu, eyes: Eyes, baseline: Mapping[str, int], older: Held | None) -> Held:
