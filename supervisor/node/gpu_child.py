@@ -52,6 +52,7 @@ class Child:
         self.reader: Optional[nvml.Reader] = None
         self._module = nvml_library.load_module(args.pop("nvml"))
         self._known = args.get("known") or []
+        self._slow_s = float(args.get("slow_s") or nvml.SLOW_S)
         self._retire_after_s = float(args.get("retire_after_s") or RETIRE_AFTER_S)
         self._retire_growth = int(args.get("retire_growth_bytes") or RETIRE_GROWTH_BYTES)
         self._out = out
@@ -182,7 +183,7 @@ class Child:
             self._tries += 1
         else:
             self.driver = {"state": "ok", "why": "", **self._versions()}
-            self.reader = nvml.Reader(self._module, self.calls, self._known)
+            self.reader = nvml.Reader(self._module, self.calls, self._known, self._slow_s)
             self.driver["count_before"] = self.reader.count_before
             there = [device for device in self.reader.devices if device.handle is not None]
             self._events = xid.Events(self._module, there, self.reader.xids)

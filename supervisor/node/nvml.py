@@ -116,7 +116,7 @@ class Device:
 class Reader:
     """All GPUs of the node. One thread alone may use it, after nvmlInit."""
 
-    def __init__(self, nvml: Any, calls: Calls, known: Iterable[Json] = ()) -> None:
+    def __init__(self, nvml: Any, calls: Calls, known: Iterable[Json] = (), slow_s: float = SLOW_S) -> None:
         """`known`: identities that an earlier reader saw; a GPU that is not found again is shown as lost."""
         self.nvml = nvml
         self.calls = calls
@@ -124,7 +124,8 @@ class Reader:
         self.count_before: Optional[int] = None
         """How many GPUs there were, where that is more than NVML counts now."""
         self.xids: Dict[str, Json] = {}
-        self._slow_at = 0.0
+        self._slow_at = -slow_s
+        self._slow_s = slow_s
         self._lists = nvml_uses.Lists(nvml, calls)
         for item in known:
             device = Device(int(item["index"]), str(item["uuid"]))
@@ -210,7 +211,7 @@ class Reader:
 
     def sample(self, stop: Callable[[], bool]) -> List[Json]:
         """All GPUs, each followed by its instances. Ends early when `stop` says so."""
-        slow = time.monotonic() - self._slow_at >= SLOW_S
+        slow = time.monotonic() - self._slow_at >= self._slow_s
         if slow:
             self._slow_at = time.monotonic()
             self.find()
@@ -262,7 +263,7 @@ class Reader:
         if word:
             out.update(state="unreadable", why=_why_unreadable(word, False))
             if word != "no_permission":
-                self._slow_at = 0.0  # divided anew, as it seems: look for instances at the next sample
+                self._slow_at = -self._slow_s  # divided anew, as it seems: look for instances at the next sample
         out.update(dict.fromkeys(OF_THE_PARENT), memory=memory, uses=uses)
         return _finished(out, errors)
 

@@ -16,7 +16,8 @@ from .nvml_calls import word_of
 
 Json = Dict[str, Any]
 
-WAIT_MS = 1000
+WAIT_MS = 200
+"""Short, because the end of the process waits for it."""
 XID_CRITICAL = 0x8
 SAME_S = 5.0
 
@@ -88,7 +89,7 @@ class Events:
     def close(self) -> None:
         self._closing = True
         if self._thread is not None:
-            self._thread.join(2.5 * WAIT_MS / 1000.0)
+            self._thread.join(10 * WAIT_MS / 1000.0)
         if self._set is not None and (self._thread is None or not self._thread.is_alive()):
             try:
                 self._nvml.nvmlEventSetFree(self._set)

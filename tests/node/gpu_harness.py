@@ -11,11 +11,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from supervisor.adapters import nvml_source
 from supervisor.adapters.program import CODE, stdin_of
+from supervisor.core.gpu import Driver, Gpu
+from tests.real.nvml import StubNvml
 
 Json = dict[str, Any]
 WAIT_S = 20.0
+HOST_PID = 3_900_000
+"""Of another namespace: no process here has it."""
 
 
 class GpuChild:
@@ -149,3 +155,23 @@ class GpuChild:
             for stream in (self.process.stdout, self.process.stderr):
                 assert stream is not None
                 stream.close()
+
+
+def look(child: GpuChild) -> list[Gpu]:
+    """A new sample as the operator's side reads it: every name and type is checked by that."""
+    return msgspec.convert(child.gpus(), list[Gpu])
+
+
+def one_look(stub: StubNvml) -> list[Gpu]:
+    stub.write()
+    with GpuChild(stub.environment()) as child:
+        return look(child)
+
+
+def driver_of(stub: StubNvml, **environment: str) -> Driver:
+    """The driver's state of a child that was started now."""
+    stub.write()
+    with GpuChild({**stub.environment(), **environment}) as child:
+        told = child.sample()
+        assert told["gpus"] == [] or told["driver"]["state"] == "ok"
+        return msgspec.convert(told["driver"], Driver)

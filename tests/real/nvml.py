@@ -143,7 +143,10 @@ class StubGpu:
     wrong_layout: bool = False
     """The _v3 lists have rows of 32 bytes, as drivers 535.43 to 535.86 wrote them."""
     phantoms: int = 0
-    """Utilisation samples of processes that do not exist, with absurd figures."""
+    """Utilisation samples of processes that do not exist, with absurd figures.
+
+    -1: where there is no sample, that is told by success.
+    """
     slices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

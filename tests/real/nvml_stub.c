@@ -620,7 +620,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     unsigned int n = 0, space = *count;
-    for (int i = 0; i < row_count + g->phantoms; i++) {
+    for (int i = 0; i < row_count + (g->phantoms > 0 ? g->phantoms : 0); i++) {
         nvmlProcessUtilizationSample_t s = {0};
         if (i < row_count) {
             struct process *row = &rows[i];
@@ -638,7 +638,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
         n++;
     }
     *count = n;
-    if (n == 0) return NVML_ERROR_NOT_FOUND;
+    if (n == 0) return g->phantoms < 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
     return !samples || n > space ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
