@@ -19,7 +19,7 @@ from supervisor.core.holder import Holder, HolderClass
 from supervisor.core.release import NO_GPU, RELEASE_WAIT_S, State
 from supervisor.errors import NodeRequestError
 from supervisor.supervise.release import LOOK_WAIT_S, Look, Release, looks_of
-from supervisor.supervise.takedown import identities, planned, processes, take_down, why_left, wire
+from supervisor.supervise.takedown import identities, planned, processes, still_there, take_down, why_left, wire
 
 
 class Cleared(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ async def clear(
         taken = await take_down(client, plan, clock=clock, lister=lister, root=None, grace_s=grace_s, saw=release.saw)
         refused = tuple(work.refused)
         if taken.left:
-            why = f"unproved ({len(taken.left)} processes are still there)"
+            why = f"unproved ({still_there(taken)})"
             return Cleared(gone=False, left=taken.left, text=why_left(taken, held), release=why, refused=refused)
         verdict = await release.after(tell, wait_s=release_wait_s)
     finally:

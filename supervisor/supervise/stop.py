@@ -17,7 +17,16 @@ from supervisor.core.claim import Claim, Identity
 from supervisor.core.release import NO_GPU, RELEASE_WAIT_S, State, Verdict
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.release import Look, Release, looks_of
-from supervisor.supervise.takedown import TakenDown, identities, planned, processes, take_down, why_left, wire
+from supervisor.supervise.takedown import (
+    TakenDown,
+    identities,
+    planned,
+    processes,
+    still_there,
+    take_down,
+    why_left,
+    wire,
+)
 
 WRITTEN_WAIT_S = 3.0
 WRITTEN_EVERY_S = 0.02
@@ -89,7 +98,7 @@ async def stop_run(
         )  # fmt: skip
         if taken.left:
             text = why_left(taken, held)
-            why = f"unproved ({len(taken.left)} processes are still there)"
+            why = f"unproved ({still_there(taken)})"
             return Stopped(gone=False, killed=taken.killed, left=taken.left, text=text, release=why)
         await _written_down(client, clock, key, run_id)
         idle = not plan and (release.claim is None or bool(release.claim.unknown))

@@ -108,6 +108,12 @@ def planned(process: ev.Process, held: dict[int, str]) -> str:
     return f"will stop pid {process.pid} (uid {process.uid}, up {process.age_s:.0f} s{memory}): {process.title[:100]}"
 
 
+def still_there(taken: TakenDown) -> str:
+    """ "2 processes are still there"."""
+    count = len(taken.left)
+    return "1 process is still there" if count == 1 else f"{count} processes are still there"
+
+
 def why_left(taken: TakenDown, held: dict[int, str]) -> str:
     """Who would not go, what it still holds, why, and the next sensible step."""
     parts = []
@@ -115,8 +121,7 @@ def why_left(taken: TakenDown, held: dict[int, str]) -> str:
         memory = f" with {held[item.pid]}" if item.pid in held else ""
         parts.append(f"pid {item.pid} {item.title[:60]}{memory}: {_why(item, taken)}")
     more = f" and {len(taken.left) - 5} more" if len(taken.left) > 5 else ""
-    count = "1 process is" if len(taken.left) == 1 else f"{len(taken.left)} processes are"
-    return f"{count} still there after {taken.took_s:.1f} s: " + "; ".join(parts) + more
+    return f"{still_there(taken)} after {taken.took_s:.1f} s: " + "; ".join(parts) + more
 
 
 def _why(item: ev.Process, taken: TakenDown) -> str:
