@@ -99,6 +99,7 @@ async def clear(
     count = "the process is" if len(plan) == 1 else f"all {len(plan)} processes are"
     text = f"{count} gone after {taken.took_s:.1f} s (signals by {taken.how}"
     text += f", {taken.killed} by KILL)" if taken.killed else ")"
+    text = text if plan else "nothing of it was left to be ended"
     text = "; ".join([text, verdict.text, *refused])
     return Cleared(gone=not refused, left=(), text=text, release=verdict.release, refused=refused)
 
