@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.real import llama, netns, nvml, sshd, tmux, vllm
+from tests.real import llama, netns, nvml, pidns, sshd, tmux, vllm
 
 PARTS: dict[str, Callable[[], str | None]] = {
     "sshd": sshd.missing,
@@ -20,6 +20,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "tmux": tmux.missing,
     "network namespaces": netns.missing,
     "NVML stub": nvml.missing,
+    "pid namespaces": pidns.missing,
 }
 """Name → why it is missing, None when it is there."""
 
