@@ -70,11 +70,12 @@ class FakeNode:
 
 
 class FakeGpu:
-    """One GPU of 80 GiB on a `FakeNode`: each process that lives holds what the test gave it."""
+    """One GPU of 80 GiB on a `FakeNode`: each process that lives holds what the test gave it. Figures in GiB."""
 
     def __init__(self, node: FakeNode, clock: ManualClock, held: dict[int, int]) -> None:
         self.node, self.clock, self.held = node, clock, held
         self.delay_s = 0.0
+        self.base = 0
         self.state = DriverState.OK
         self.others: dict[int, int] = {}
         self.own_chain: tuple[int, ...] = ()
@@ -91,7 +92,7 @@ class FakeGpu:
             self._died.setdefault(pid, now)
         late = [self.held[pid] for pid, died in self._died.items() if now < died + self.delay_s]
         uses = {**alive, **self.others}
-        used = sum(uses.values()) + sum(late)
+        used = self.base + sum(uses.values()) + sum(late)
         gpu = Gpu(
             uuid="GPU-0",
             index=0,

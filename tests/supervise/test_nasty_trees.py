@@ -162,3 +162,10 @@ async def test_the_orphans_of_a_run_that_no_record_knows(grove: Grove) -> None:
         grove.node.client, clock=SystemClock(), targets=targets[:1], grace_s=GRACE_S, tell=lambda _text: None
     )
     assert cleared.gone and not grove.alive("unknown") and grove.signals_of("unknown") == []
+
+
+async def test_what_a_launch_recorded_comes_with_the_tree(grove: Grove) -> None:
+    extra = {"engine": "generic", "port": 1, "gpu_baseline": {"GPU-1": 5 * GIB}}
+    run = await grove.node.launch(["/bin/sleep", "600"], extra=extra)
+    found = await grove.node.client.request("tree", key=grove.node.key, run_id=run["run_id"])
+    assert found["gpu_baseline"] == {"GPU-1": 5 * GIB} and len(found["tree"]) == 1

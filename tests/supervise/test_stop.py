@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from supervisor.core import events as ev
-from supervisor.core.gpu import DriverState, Snapshot
+from supervisor.core.gpu import GIB, DriverState, Snapshot
 from supervisor.errors import NodeRequestError
 from supervisor.supervise import release as release_module
 from supervisor.supervise.release import Look
@@ -103,6 +103,17 @@ async def test_who_is_left_and_why(state: str, denied: bool, words: str) -> None
     assert not stopped.gone and not stopped.may_launch and [item.pid for item in stopped.left] == [101]
     assert "pid 101 VLLM::Worker_TP0 with 70.0 GiB on GPU 0: " in stopped.text and words in stopped.text
     assert stopped.release == "unproved (1 process is still there)"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_the_baseline_that_the_launch_wrote_down_is_the_measure(recorded: bool) -> None:
+    """Five gigabytes were used before it began, by nobody that can be named: only the record knows that."""
+    clock = ManualClock()
+    node = FakeNode(ROOT, WORKER)
+    gpu = FakeGpu(node, clock, {101: 70})
+    gpu.base = 5
+    node.baseline = {"GPU-0": 5 * GIB} if recorded else {}
+    assert (await stop(node, gpu, clock)).released is recorded
 
 
 async def test_it_waits_a_hundred_seconds_for_the_memory_and_says_so() -> None:
