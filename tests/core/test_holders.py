@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.holders import Holder, HolderClass, classify
+from supervisor.core.holders import Holder, classify
 from supervisor.engines import loader
 from tests.core import snapshots
 
