@@ -116,10 +116,15 @@ def test_p14_rows_of_a_layout_that_the_header_does_not_have(nvml_stub: StubNvml)
     gpu = nvml_stub.gpu(wrong_layout=True)
     for number in range(5):
         nvml_stub.proc(gpu, HOST_PID + number, GIB + number, tied=False)
-    (seen,) = one_look(nvml_stub)
-    assert seen.uses is not None
-    assert {use.pid: use.used_bytes for use in seen.uses} == {HOST_PID + number: GIB + number for number in range(5)}
-    assert seen.complete
+    nvml_stub.write()
+    with GpuChild(nvml_stub.environment()) as child:
+        for _ in range(3):
+            (seen,) = look(child)
+            assert seen.uses is not None
+            told = {use.pid: use.used_bytes for use in seen.uses}
+            assert told == {HOST_PID + number: GIB + number for number in range(5)}
+            assert seen.complete
+    assert nvml_stub.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 2  # for size and rows, and then never again
 
 
 def test_p14_rows_with_absurd_pids_are_dropped_and_that_is_told(nvml_stub: StubNvml) -> None:
@@ -291,6 +296,11 @@ def test_p19_term_ends_it_where_the_kernel_lets_it(nvml_stub: StubNvml, deaf: bo
 def test_p20_never_more_often_than_the_floor_and_slow_fields_seldom(nvml_stub: StubNvml) -> None:
     nvml_stub.gpu()
     nvml_stub.write()
+    with GpuChild(nvml_stub.environment()) as child:
+        began = time.monotonic()
+        for _ in range(4):
+            child.sample()  # each is asked for as soon as the one before is there
+        assert time.monotonic() - began >= 3 * 0.4
     with GpuChild(nvml_stub.environment(), interval_s=0.01) as child:
         child.sample()
         began = time.monotonic()
@@ -302,7 +312,7 @@ def test_p20_never_more_often_than_the_floor_and_slow_fields_seldom(nvml_stub: S
         passed_s = time.monotonic() - began
         assert 3 <= made <= passed_s / 0.4 + 2
         for slow in ("EnforcedPowerLimit", "TotalEccErrors", "PersistenceMode", "MigMode", "MaxClockInfo"):
-            assert nvml_stub.calls(f"nvmlDeviceGet{slow}") == 1
+            assert nvml_stub.calls(f"nvmlDeviceGet{slow}", child.pid) == 1
         assert nvml_stub.calls("nvmlDeviceGetPcieThroughput") == 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
-import pynvml
+import pynvml  # type: ignore[import-untyped]
 import pytest
 
 from supervisor.node import nvml_calls
