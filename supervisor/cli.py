@@ -88,7 +88,7 @@ def _unnamed(words: list[str]) -> int:
         if options.url and options.profiles:
             raise UsageError("--headless takes one PROFILE or one --url, not both")
         if options.url:
-            _only_without(options, "no_launch", "variant", of="PROFILE")
+            _only_without(options, "no_launch", "variant", "force", "clean", of="PROFILE")
             return commands.headless_url(options)
         _only_without(options, "via", of="--url")
         if len(options.profiles) != 1:
@@ -130,6 +130,8 @@ def _unnamed_parser() -> _Parser:
 
 def _add_wait(parser: _Parser) -> None:
     add = parser.add_argument
+    add("--force", action="store_true", help="launch though GPU memory is surely too short, or not proved to be free")
+    add("--clean", action="store_true", help="before a launch stop what is left of earlier runs of ours, with proof")
     add(
         "--until",
         choices=("healthy", "serving"),

@@ -257,7 +257,9 @@ def headless_profile(options: Namespace, *, replace: bool = False) -> int:
     began_at = clock.now()
     name = options.profiles[0] if options.profiles else options.profile
     loaded = load_profile(name, options.variant)
-    session, plan = make_session(loaded, name, clock, launch=not options.no_launch, replace=replace)
+    session, plan = make_session(
+        loaded, name, clock, launch=not options.no_launch, replace=replace, force=options.force, clean=options.clean
+    )
     limits = limits_of(options, loaded.ready.timeout_s)
     view = shown(options, ev.Phase(options.until or "serving"), limits, masker(_secrets(plan)))
 
@@ -323,7 +325,9 @@ def console(options: Namespace) -> int:
     clock = SystemClock()
     name = options.profiles[0]
     loaded = load_profile(name, options.variant)
-    session, plan = make_session(loaded, name, clock, launch=not options.no_launch, stays=True)
+    session, plan = make_session(
+        loaded, name, clock, launch=not options.no_launch, stays=True, force=options.force, clean=options.clean
+    )
     return run_console(session, title=loaded.name, node=loaded.node.host, mask=masker(_secrets(plan)))
 
 

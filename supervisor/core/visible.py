@@ -86,7 +86,7 @@ def choose(snapshot: Snapshot, argv: Sequence[str], engine: Engine, env: Mapping
     direct = _direct(argv, engine, told)
     seen, exact, limit, why = _visible(snapshot, told.get(VISIBLE), told.get(ORDER))
     asked, factors = _asked(words, engine)
-    if direct and exact and not seen:
+    if direct and exact and not seen and snapshot.gpus:
         return Choice(none=True, asked=asked, visible=0, direct=True, factors=factors, why=why)
     if not direct:
         seen, exact, limit = tuple(snapshot.spaces()), False, 1

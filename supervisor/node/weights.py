@@ -43,8 +43,8 @@ def within(limit_s: float, work: Callable[[], Json], late: Json) -> Json:
     def run() -> None:
         try:
             out.append(work())
-        except (OSError, ValueError) as error:
-            out.append(_none(str(error)))
+        except Exception as error:  # what lies in the folder is anybody's: it must not end a launch
+            out.append(_none("%s: %s" % (type(error).__name__, error)))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
-from supervisor.core import preflight, takeover
+from supervisor.core import takeover
 from supervisor.errors import NodeRequestError, RefusedError, UnreachableError
+from supervisor.supervise.before import Before
 from supervisor.supervise.connection import Connection
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Position
@@ -61,10 +62,21 @@ class Beginning:
     Args:
         launch: False with --no-launch.
         replace: stop a live run first (restart), whatever its settings.
+        force: launch though GPU memory is surely too short, or its release is not proved.
+        clean: stop our own left-overs first.
     """
 
     def __init__(
-        self, plan: Plan, connection: Connection, desk: Desk, *, by: str, launch: bool = True, replace: bool = False
+        self,
+        plan: Plan,
+        connection: Connection,
+        desk: Desk,
+        *,
+        by: str,
+        launch: bool = True,
+        replace: bool = False,
+        force: bool = False,
+        clean: bool = False,
     ) -> None:
         self._plan = plan
         self._client = connection.client
@@ -72,6 +84,8 @@ class Beginning:
         self._by = by
         self._launch = launch
         self._replace = replace
+        self._force = force
+        self._before = Before(plan, connection.client, desk, force=force, clean=clean)
         self._ssh_path = ""
 
     async def run(self) -> Run:
@@ -168,8 +182,13 @@ class Beginning:
     async def _new(self, settled: Settled, print_: dict[str, Any]) -> Run | None:
         run_id = new_run_id(self._desk.clock.now())
         self._desk.note(ev.RunBegan(at=self._desk.clock.now(), run_id=run_id, why="a new run; the node is looked at"))
-        await self._preflight(settled)
+        found = await self._before.look(settled)
+        if found.refusals:
+            raise self._refused(*found.refusals)
+        self._ssh_path = found.path
         extra: dict[str, Any] = {"engine": self._plan.engine.name, "port": settled.port, "url": str(settled.url)}
+        if found.gpu_baseline:
+            extra["gpu_baseline"] = found.gpu_baseline
         path, offset = settled.log_from, 0
         if path is not None:
             offset = int((await self._client.request("log_stat", path=path)).get("size") or 0)
@@ -202,24 +221,6 @@ class Beginning:
             path, offset = record["log"]["path"], int(record["log"]["offset"])
         return await self._handle(record, settled, path, offset)
 
-    async def _preflight(self, settled: Settled) -> None:
-        facts = await self._client.request(
-            "preflight",
-            argv=settled.argv,
-            cwd=settled.cwd,
-            log=settled.log,
-            key=self._plan.key,
-            port=settled.port,
-            env=self._plan.env,
-            login_env=self._plan.login_env,
-        )
-        self._ssh_path = facts["path"]
-        checked = preflight.check(facts, settled.launching(self._plan.engine))
-        for text in checked.warnings:
-            self._desk.warn(text)
-        if checked.refusals:
-            raise self._refused(*checked.refusals)
-
     async def compare_login_path(self) -> None:
         """Warn where the PATH of the user's terminal has what the launch had not.
 
@@ -246,8 +247,12 @@ class Beginning:
         stopped = await stop_live(
             self._client, live, self._plan, clock=self._desk.clock, by=self._by, tell=self._desk.warn
         )
-        if not stopped.may_launch:
-            raise RefusedError(f"not launched, since the run before is not proved to be gone: {stopped.text}")
+        if not (stopped.may_launch or (stopped.gone and self._force)):
+            advice = (f"who holds it: `supervisor gpus {self._plan.name}`; --force launches as it is",)
+            raise RefusedError(
+                f"not launched, since the run before is not proved to be gone: {stopped.text}",
+                *(advice if stopped.gone else ()),
+            )
         self._desk.warn(stopped.text)
 
 

@@ -29,6 +29,8 @@ class Session:
         launch: False with --no-launch.
         replace: stop a live run first (the restart command).
         stays: a refusal leaves the session standing, for a console whose user may mend it and restart.
+        force: launch though GPU memory is surely too short, or its release is not proved.
+        clean: stop our own left-overs before a launch.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Session:
         launch: bool = True,
         replace: bool = False,
         stays: bool = False,
+        force: bool = False,
+        clean: bool = False,
     ) -> None:
         self.plan = plan
         verify = plan.verify is not None and plan.engine.completion is not None
@@ -49,6 +53,8 @@ class Session:
         self._launch = launch
         self._replace = replace
         self._stays = stays
+        self._force = force
+        self._clean = clean
         self._again = asyncio.Event()
         self._attendance: Attendance | None = None
         self._beside: asyncio.Task[None] | None = None
@@ -101,7 +107,14 @@ class Session:
 
     async def _begin(self) -> None:
         beginning = Beginning(
-            self.plan, self._connection, self.desk, by=self._by, launch=self._launch, replace=self._replace
+            self.plan,
+            self._connection,
+            self.desk,
+            by=self._by,
+            launch=self._launch,
+            replace=self._replace,
+            force=self._force,
+            clean=self._clean,
         )
         run = await beginning.run()
         self._replace = False
@@ -146,7 +159,7 @@ class Session:
     async def restart(self) -> Stopped | None:
         """Stop what runs, then launch; where something is left, or still holds memory, nothing is launched."""
         stopped = await self.stop()
-        if stopped is None or stopped.may_launch:
+        if stopped is None or stopped.may_launch or (stopped.gone and self._force):
             self._launch = True
             self._again.set()
         else:
