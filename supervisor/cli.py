@@ -17,13 +17,15 @@ from supervisor.errors import SupervisorError, UsageError
 EPILOG = """\
 exit codes: 0 reached, 1 the server failed, 2 wrong command line or profile, 3 the node cannot be reached,
 4 refused before anything was launched, 124 time ran out, 129/130/143 interrupted (the server is left running).
-`status`: 0 serving, 1 failed or degraded, 5 any other.
+`status`: 0 serving, 1 failed or degraded, 5 any other. `zombies`: 0 none left, 1 some.
 
 commands:
   supervisor [PROFILE]                          the console
   supervisor --headless PROFILE                 launch, or take over the live run; wait; exit
   supervisor --headless --url URL [--via HOST]  wait for any endpoint, no profile needed
   supervisor status | logs [-f] | stop | restart PROFILE
+  supervisor gpus HOST… [--watch]               GPU memory, and who holds it
+  supervisor zombies HOST [--kill [PID…]]       left-over holders; end them and prove the release
   supervisor demo                               all of it on this machine, nothing else needed
 """
 
@@ -159,6 +161,8 @@ def _named(name: str, words: list[str]) -> int:
     parser = _Parser(prog=f"supervisor {name}", description=_DESCRIPTIONS[name], allow_abbrev=False)
     if name == "demo":
         _add_demo(parser)
+    elif name in ("gpus", "zombies"):
+        _add_nodes(parser, name)
     else:
         parser.add_argument("profile", metavar="PROFILE", help="a profile: a path, or a name")
     if name == "restart":
@@ -181,9 +185,31 @@ _DESCRIPTIONS = {
     "logs": "The log of the run that lives, else of the last one. Into a pipe the bytes go as they are.",
     "stop": "Stop the live run: TERM to its root, then to the rest, KILL at the grace; then what is gone and left.",
     "restart": "Stop the live run if there is one, then launch and wait.",
+    "gpus": "GPU memory of nodes, and who holds it. Exit code 0 whatever is found, 3 when a node is not reached.",
+    "zombies": "Left-over holders of GPU memory, with evidence. --kill ends them (TERM, KILL after 30 s) and proves "
+    "that the memory is free. Exit code 0: none is left, 1: some are.",
     "demo": "The whole way to serving on this machine: a loopback SSH node with throw-away keys and a SIMULATED "
     "engine (or a real llama-server). Everything of it is gone afterwards.",
 }
+
+
+def _add_nodes(parser: _Parser, name: str) -> None:
+    add = parser.add_argument
+    what = "a node: an alias of ~/.ssh/config, user@host, ssh://user@host:port, local; or a PROFILE, for its node"
+    if name == "gpus":
+        add("hosts", metavar="HOST", nargs="+", help=what)
+        add("--watch", action="store_true", help="go on each second until interrupted; into a pipe: what has changed")
+    else:
+        add("host", metavar="HOST", help=what)
+        add(
+            "--kill",
+            metavar="PID",
+            nargs="*",
+            type=int,
+            help="end what is pre-selected (what our own ended runs left), or these pids and no other; asks first",
+        )
+        add("--yes", action="store_true", help="with --kill: do not ask (never enough for another user's process)")
+    add("--json", action="store_true", help="JSON lines on standard output")
 
 
 def _add_demo(parser: _Parser) -> None:

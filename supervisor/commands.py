@@ -22,6 +22,7 @@ from supervisor.errors import UsageError
 if TYPE_CHECKING:
     from supervisor.adapters.base import Link
     from supervisor.core.engine import Engine
+    from supervisor.headless.nodes import Node
     from supervisor.headless.run import Options
     from supervisor.profile import Profile
     from supervisor.supervise.connection import Connection
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Namespace], int]
 
-COMMANDS = ("status", "logs", "stop", "restart", "demo")
+COMMANDS = ("status", "logs", "stop", "restart", "gpus", "zombies", "demo")
 """The commands that have a name; each is a function of this module."""
 
 DEFAULT_TIMEOUT_S = 1800.0
@@ -204,15 +205,19 @@ def _connection(make_link: Callable[[], Link], clock: SystemClock, note: Callabl
 
 def _host(text: str) -> tuple[str, str | None]:
     """A host, or the node of a profile: where HOST stands, a PROFILE may stand."""
-    from supervisor import profile
-
-    if text.startswith("ssh://") or "@" in text:
-        return text, None
-    places = (Path(text), Path(f"{text}.toml"), profile.config_dir(os.environ) / "profiles" / f"{text}.toml")
-    if not any(place.is_file() for place in places):
+    if not _names_a_profile(text):
         return text, None
     loaded = load_profile(text, None)
     return loaded.node.host, loaded.node.host_key
+
+
+def _names_a_profile(text: str) -> bool:
+    from supervisor import profile
+
+    if text.startswith("ssh://") or "@" in text:
+        return False
+    places = (Path(text), Path(f"{text}.toml"), profile.config_dir(os.environ) / "profiles" / f"{text}.toml")
+    return text.endswith(".toml") or any(place.is_file() for place in places)
 
 
 # ------------------------------------------------------------------------------------------- profiles
@@ -329,6 +334,52 @@ def console(options: Namespace) -> int:
         loaded, name, clock, launch=not options.no_launch, stays=True, force=options.force, clean=options.clean
     )
     return run_console(session, title=loaded.name, node=loaded.node.host, mask=masker(_secrets(plan)))
+
+
+# ------------------------------------------------------------------------------------------- nodes
+
+
+def node_of(text: str) -> Node:
+    """The node that HOST names; of a profile with its interpreter and its records."""
+    from supervisor.headless.nodes import Node
+
+    if not _names_a_profile(text):
+        return Node(name=text, make_link=link_maker(text))
+    loaded = load_profile(text, None)
+    place = loaded.node
+    return Node(name=text, make_link=links_of(loaded), python=place.python, state_dir=place.state_dir)
+
+
+def gpus(options: Namespace) -> int:
+    """GPU memory and holders of nodes, once or watched."""
+    from supervisor.engines import loader
+    from supervisor.headless.gpus import run_gpus
+
+    nodes = [node_of(text) for text in dict.fromkeys(options.hosts)]
+    known = loader.known_holders()
+    return asyncio.run(run_gpus(nodes, clock=SystemClock(), known=known, as_json=options.json, watch=options.watch))
+
+
+def zombies(options: Namespace) -> int:
+    """What is left over on a node's GPUs; on demand its end, with proof."""
+    from supervisor.engines import loader
+    from supervisor.headless.zombies import run_zombies, terminal
+
+    if options.yes and options.kill is None:
+        raise UsageError("--yes belongs to --kill (see: supervisor zombies --help)")
+    work = run_zombies(
+        node_of(options.host),
+        clock=SystemClock(),
+        known=loader.known_holders(),
+        as_json=options.json,
+        kill=options.kill,
+        yes=options.yes,
+        ask=None if options.json else terminal(),
+    )
+    return asyncio.run(work)
+
+
+# ------------------------------------------------------------------------------------------- the demonstration
 
 
 def demo(options: Namespace) -> int:

@@ -102,6 +102,8 @@ class Look:
             return True
         if process.devices is None:
             return not self.snapshot.container
+        if self.run_of(process) is not None and not self.snapshot.container:
+            return True  # our own server's, told by more than the number
         return self.snapshot.coverage not in (Coverage.ALL, Coverage.OWN) and not self.snapshot.container
 
     def holds(self, process: HolderProcess) -> bool:

@@ -99,7 +99,7 @@ class Lineages:
             elsewhere = self._leader_elsewhere(top, chain)
             if elsewhere:
                 return False, elsewhere
-            return True, f"A server's child, but {parent}, which creates no such process: its creator is gone."
+            return True, f"Something created it, but {parent}, which creates no such process: its creator is gone."
         if engine is None:
             return False, _living(chain, top)
         return self._root(top, chain, parent)

@@ -42,11 +42,12 @@ def unowned(look: Look, holders: dict[int, Holder]) -> list[Holder]:
             if process.state in DEAD_STATES and process.threads <= 0:
                 _inherit(look, holders, pid, held, process)
         elif not _inherit(look, holders, pid, held, None):
-            absent.append(_absent(look, pid, held))
+            found = _absent(look, pid, held)
+            absent.append(replace(found, pid=None) if pid in holders else found)  # the number is another's here
     for gpu in look.snapshot.spaces():
-        found = _without_a_pid(look, holders, gpu)
-        if found is not None:
-            absent.append(found)
+        nameless = _without_a_pid(look, holders, gpu)
+        if nameless is not None:
+            absent.append(nameless)
     return [*holders.values(), *absent]
 
 
@@ -64,7 +65,7 @@ def _inherit(
     words = f"pid {pid}" if past is None else f"pid {pid}, which was {(past.title or 'without a name')[:60]},"
     state = "is dead" if dead is not None else "is gone"
     for holder in heirs:
-        share = "" if len(heirs) == 1 else f", and so have {len(heirs) - 1} others"
+        share = {1: "", 2: ", and so has one other"}.get(len(heirs), f", and so have {len(heirs) - 1} others")
         why = f"NVML names {words} with {look.amounts(held)}; that one {state}"
         why = f"{why}, and this one has its device files open{share}."
         holders[holder.pid or 0] = _heir(look, holder, why, held if len(heirs) == 1 else dict.fromkeys(held))

@@ -10,6 +10,7 @@ import msgspec
 from supervisor.core import events as ev
 
 _ONLY_ALL = (ev.Log,)
+_TIMES = frozenset({"at", "started_at", "sampled_at"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -18,19 +19,19 @@ def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def to_object(event: ev.AnyEvent) -> dict[str, Any]:
+def to_object(event: ev.Event) -> dict[str, Any]:
     """The JSON object of one event: `kind`, `at`, and its fields; every time in it as text."""
-    fields = msgspec.to_builtins(event)
-    out: dict[str, Any] = {"kind": fields.pop("kind"), "at": iso(fields.pop("at"))}
+    fields = _with_times(msgspec.to_builtins(event))
+    out: dict[str, Any] = {"kind": fields.pop("kind"), "at": fields.pop("at")}
     for name, value in fields.items():
-        out[name.rstrip("_")] = _with_times(value)
+        out[name.rstrip("_")] = value
     return out
 
 
 def _with_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: iso(item) if key == "at" and isinstance(item, float) else _with_times(item)
+            key: iso(item) if key in _TIMES and isinstance(item, float) else _with_times(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
@@ -38,11 +39,11 @@ def _with_times(value: Any) -> Any:
     return value
 
 
-def to_line(event: ev.AnyEvent) -> str:
+def to_line(event: ev.Event) -> str:
     """One line, without its newline."""
     return _encode(to_object(event)).decode()
 
 
-def wanted(event: ev.AnyEvent, *, everything: bool) -> bool:
+def wanted(event: ev.Event, *, everything: bool) -> bool:
     """Whether an event is printed: `log` and the samples only with `--events all`."""
     return everything or not isinstance(event, _ONLY_ALL)

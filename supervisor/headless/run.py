@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import IO, Any
@@ -21,9 +20,9 @@ from supervisor.core.lines import sanitise
 from supervisor.core.wait import EXIT_CODES, Decision, Limits, Waiter
 from supervisor.errors import LinkError, RefusedError, SupervisorError
 from supervisor.headless import jsonl, text
+from supervisor.headless.interrupts import catch_signals
 from supervisor.supervise.desk import Desk
 
-_SIGNALS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 LIVE_EVERY_S = 0.5
 
 
@@ -130,7 +129,7 @@ async def wait(
     ]
     for task in tasks:
         task.add_done_callback(lambda ended: _bug(ended, decided))
-    restore = _catch_signals(decide)
+    restore = catch_signals(decide, "; the server, if one runs, was left running")
     try:
         decision = await decided
         # Told before anything is closed: what waits for this verdict must not wait for the closing too.
@@ -187,24 +186,3 @@ async def _work(
 
 def _ending(outcome: Outcome, reason: str) -> Decision:
     return Decision(outcome=outcome, exit_code=EXIT_CODES[outcome], reason=reason)
-
-
-def _catch_signals(decide: Callable[[Decision | None], None]) -> Callable[[], None]:
-    """Hangup, interrupt and termination end this command alone; the server goes on, and that is said."""
-    loop = asyncio.get_running_loop()
-
-    def caught(number: signal.Signals) -> None:
-        reason = f"{number.name} ended this command; the server, if one runs, was left running"
-        decide(Decision(outcome=Outcome.INTERRUPTED, exit_code=_SIGNALS[number], reason=reason))
-
-    try:
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, caught, number)
-    except (ValueError, RuntimeError, NotImplementedError):
-        return lambda: None  # not the main thread: tests run several waits in one process
-
-    def restore() -> None:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-
-    return restore
