@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,9 @@ Json = Dict[str, Any]
 BEAT_S = 1.0
 FLOOR_S = 0.4
 """Never sample more often: NVML's own latency makes it pointless, and it slows what runs there."""
+
+LEAVE_S = 5.0
+"""How long a call that hangs may still come back after the end of stdin."""
 
 RETRIES_S = (5.0, 10.0, 30.0, 60.0)
 RETIRE_AFTER_S = 6 * 3600.0
@@ -110,6 +114,10 @@ class Child:
         with self._changed:
             self._closing = True
             self._changed.notify()
+        # The main thread leaves by _exit, unless it hangs in a call. Then TERM, which ends what can be ended: whoever
+        # is in the kernel for good stays, and is found by its marker. Never KILL: it has frozen GPUs.
+        time.sleep(LEAVE_S)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _line(self, line: bytes) -> None:
         try:

@@ -250,6 +250,54 @@ async def test_p19_what_a_lost_connection_left_in_the_driver_is_found_and_not_do
         await again.close()
 
 
+async def test_p19_a_call_that_hangs_past_the_connection_is_ended_by_term(stub: StubNvml, node: Node) -> None:
+    """End of stdin, 5 s, TERM; never KILL, which has frozen GPUs in the middle of a call."""
+    await looks.look(node.client)
+    (child,) = nvml_children()
+    stub.hang("nvmlDeviceGetMemoryInfo_v2")
+    stub.write()
+    await until_async(lambda: _stuck(node), timeout_s=30.0)
+    await node.client.close()
+    assert nvml_children() == [child]  # it is given time to come back
+    await until(lambda: not nvml_children(), 30.0)
+    assert stub.calls("nvmlShutdown", child) == 0
+
+
+async def test_p09_a_gpu_that_vanished_keeps_its_place_in_the_next_child(stub: StubNvml, node: Node) -> None:
+    await looks.look(node.client)
+    await node.client.request("gpu_end")
+    await until(lambda: not nvml_children())
+    stub.gpus[1].absent = True
+    stub.write()
+    snapshot = await looks.look(node.client)
+    assert [(gpu.uuid, gpu.state) for gpu in snapshot.gpus] == [
+        (stub.gpus[0].uuid, GpuState.OK),
+        (stub.gpus[1].uuid, GpuState.LOST),
+    ]
+    assert snapshot.driver.count_before == 2 and stub.calls("nvmlInitWithFlags") == 2
+
+
+async def test_p17_a_slow_first_answer_is_waited_for(stub: StubNvml, node: Node) -> None:
+    """Without persistence mode the first answer takes seconds: the time that was asked for is stretched for it."""
+    stub.hang("nvmlDeviceGetCount_v2", seconds=3.0)
+    stub.write()
+    snapshot = await looks.look(node.client, wait_s=0.5)
+    assert snapshot.driver.state is DriverState.OK and len(snapshot.gpus) == 2
+
+
+async def test_p21_nothing_asks_the_driver_when_nobody_looks(stub: StubNvml, node: Node) -> None:
+    """A GPU that sleeps is not kept awake: calls come with looks alone, and end with the watch."""
+    await looks.look(node.client)
+    before = stub.calls("nvmlDeviceGetMemoryInfo_v2")
+    await looks.begin(node.client)
+    await until(lambda: stub.calls("nvmlDeviceGetMemoryInfo_v2") > before)
+    await node.client.request("gpu_end")
+    await until(lambda: not nvml_children())
+    after = stub.calls("nvmlDeviceGetMemoryInfo_v2")
+    await node.client.request("ping")
+    assert not nvml_children() and stub.calls("nvmlDeviceGetMemoryInfo_v2") == after
+
+
 async def test_p25_the_driver_can_be_let_go(stub: StubNvml, node: Node) -> None:
     """An open NVML handle forbids a reset: `gpu_end` closes it, and the next look opens it again."""
     await looks.look(node.client)
