@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from supervisor.core import events as ev
+
+if TYPE_CHECKING:  # a wait for a plain URL has no GPUs, and need not load what they are
+    from supervisor.core.gpu_events import GpuEvent, Holders
 
 LOG_TAIL_LINES = 1000
 QUEUE_EVENTS = 4096
@@ -32,6 +36,8 @@ class View(Struct, frozen=True):
     finding: ev.Finding | None = None
     warnings: tuple[ev.Warning_, ...] = ()
     log: tuple[ev.Log, ...] = ()
+    gpu: GpuEvent | None = None
+    holders: Holders | None = None
 
 
 class Subscription:
@@ -40,6 +46,7 @@ class Subscription:
     def __init__(self, view: View) -> None:
         self.view = view
         self._queue: deque[ev.AnyEvent] = deque()
+        self._samples: dict[Hashable, ev.AnyEvent] = {}
         self._logs = 0
         self._dropped = 0
         self._ready = asyncio.Event()
@@ -56,10 +63,22 @@ class Subscription:
             if self._logs >= QUEUE_EVENTS:
                 self._drop_oldest_log()
             self._logs += 1
-        elif isinstance(event, ev.Progress) and self._queue and isinstance(self._queue[-1], ev.Progress):
-            self._queue.pop()
+        elif (kind := _sample_kind(event)) is not None:
+            event = self._replace_sample(kind, event)
         self._queue.append(event)
         self._ready.set()
+
+    def _replace_sample(self, kind: Hashable, event: ev.AnyEvent) -> ev.AnyEvent:
+        """Forget the queued sample of this kind: the newest alone counts, and a reader that sleeps costs no memory."""
+        old = self._samples.get(kind)
+        if old is not None:
+            # Searched from the end: where somebody reads, it is one of the last.
+            position = next(n for n in range(len(self._queue) - 1, -1, -1) if self._queue[n] is old)
+            del self._queue[position]
+            if isinstance(event, ev.Health) and isinstance(old, ev.Health):
+                event = msgspec.structs.replace(event, count=event.count + old.count)
+        self._samples[kind] = event
+        return event
 
     def _drop_oldest_log(self) -> None:
         for position, event in enumerate(self._queue):
@@ -78,6 +97,7 @@ class Subscription:
         """What is queued now. The first log line after a gap tells how many lines it stands for."""
         out = list(self._queue)
         self._queue.clear()
+        self._samples.clear()
         self._logs = 0
         self._ready.clear()
         if self._dropped:
@@ -99,6 +119,18 @@ class Subscription:
                 yield batch
             elif self._closed:
                 return
+
+
+def _sample_kind(event: ev.AnyEvent) -> Hashable | None:
+    """What an event is a sample of, None for one of which each counts."""
+    match event:
+        case ev.Progress():
+            return "progress"
+        case ev.Health():
+            return (event.status, event.verdict)  # that it answered 503 and then 200 must not fall away
+        case _:
+            tag = type(event).__struct_config__.tag
+            return tag if tag in ("gpu", "holders") else None
 
 
 def _redraws(new: ev.Log, old: ev.Log) -> bool:
@@ -176,3 +208,13 @@ class Hub:
                 self._log.append(event)
             case ev.Summary():
                 pass
+            case _:
+                self._keep_gpus(event)
+
+    def _keep_gpus(self, event: GpuEvent | Holders) -> None:
+        from supervisor.core.gpu_events import GpuEvent
+
+        if isinstance(event, GpuEvent):
+            self._view = msgspec.structs.replace(self._view, gpu=event)
+        else:
+            self._view = msgspec.structs.replace(self._view, holders=event)
