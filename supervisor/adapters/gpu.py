@@ -31,10 +31,16 @@ async def look(client: NodeClient, *, wait_s: float = FIRST_WAIT_S, scan: bool =
 
     Raises `UnreachableError` when the node is gone.
     """
-    reply = await client.request(
-        "gpu_look", nvml=source(), wait_s=wait_s, scan=scan, timeout_s=max(wait_s, FIRST_WAIT_S) + 30.0
-    )
-    return snapshot_of(reply)
+    timeout_s = max(wait_s, FIRST_WAIT_S) + 30.0
+    return snapshot_of(await _ask(client, "gpu_look", timeout_s, wait_s=wait_s, scan=scan))
+
+
+async def _ask(client: NodeClient, op: str, timeout_s: float, **args: object) -> dict[str, Any]:
+    """A request that may need nvidia-ml-py's source: 67 kB that travel once a connection, where there is a GPU."""
+    reply = await client.request(op, timeout_s=timeout_s, **args)
+    if reply.get("needs_nvml"):
+        reply = await client.request(op, timeout_s=timeout_s, nvml=source() or "", **args)
+    return reply
 
 
 async def settled_look(client: NodeClient, *, clock: Clock) -> Snapshot:
@@ -60,7 +66,12 @@ def snapshot_of(raw: dict[str, Any]) -> Snapshot:
 
 async def begin(client: NodeClient, *, interval_s: float = 1.0) -> None:
     """Ask for a "gpu" notice in every interval, from now on."""
-    await client.request("gpu_begin", nvml=source(), interval_s=interval_s)
+    await _ask(client, "gpu_begin", 30.0, interval_s=interval_s)
+
+
+async def end(client: NodeClient) -> None:
+    """No more notices, and the driver is let go: an open handle would forbid the reset of a GPU."""
+    await client.request("gpu_end")
 
 
 class GpuFeed:

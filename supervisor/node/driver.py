@@ -41,6 +41,7 @@ class Driver:
         self._boot = boot
         self._code = code
         self._changed = threading.Condition()
+        self._nvml: Optional[str] = None
         self._child: Optional["subprocess.Popen[bytes]"] = None
         self._heard_at = 0.0
         self._call = ""
@@ -64,11 +65,16 @@ class Driver:
 
     # ------------------------------------------------------------------------------- asking
 
-    def sample(self, nvml: Optional[str], wait_s: float) -> Json:
+    def given(self, nvml: Optional[str]) -> bool:
+        """Take nvidia-ml-py's source as it travels ("" where the operator has none). False: it has to be sent first."""
+        if nvml is not None:
+            self._nvml = nvml
+        return self._nvml is not None or not worth_asking()
+
+    def sample(self, wait_s: float) -> Json:
         """A new sample {driver, gpus}, or the last one with the state that says why there is no newer one.
 
         Args:
-            nvml: nvidia-ml-py's source as it travels, None where the operator has none.
             wait_s: how long to wait for it; the first one is given 30 s if this is more than nothing.
         """
         if not worth_asking():
@@ -77,11 +83,11 @@ class Driver:
                 "gpus": [],
                 "sampled_at": None,
             }
-        if nvml is None:
+        if not self._nvml:
             why = "nvidia-ml-py is not installed beside the supervisor: pip install nvidia-ml-py"
             return self._told("unavailable", why)
         with self._changed:
-            problem = self._ensure(nvml)
+            problem = self._ensure(self._nvml)
             if problem is not None:
                 return problem
             self._wanted += 1

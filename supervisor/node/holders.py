@@ -48,9 +48,9 @@ class Looker:
         self._folders: Dict[str, Optional[str]] = {}
         self._namespace = _namespace("self")
 
-    def look(self, nvml: Optional[str], *, wait_s: float, scan: bool) -> Json:
+    def look(self, *, wait_s: float, scan: bool) -> Json:
         """One snapshot. `scan`: read every process's descriptors now; else only when the last time is 10 s ago."""
-        sample = self._driver.sample(nvml, wait_s)
+        sample = self._driver.sample(wait_s)
         with self._lock:
             if self._ring is None:
                 self._ring = Ring(self._base)

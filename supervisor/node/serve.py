@@ -221,15 +221,18 @@ def _unwatch_port(server: Server, _request: Json) -> Json:
 
 
 def _gpu_look(server: Server, request: Json) -> Json:
-    wait_s, scan = float(request.get("wait_s") or 0.0), bool(request.get("scan"))
-    return server.looker.look(request.get("nvml"), wait_s=wait_s, scan=scan)
+    if not server.driver.given(request.get("nvml")):
+        return {"needs_nvml": True}
+    return server.looker.look(wait_s=float(request.get("wait_s") or 0.0), scan=bool(request.get("scan")))
 
 
 def _gpu_begin(server: Server, request: Json) -> Json:
-    nvml, interval_s = request.get("nvml"), max(1.0, float(request.get("interval_s") or 1.0))
+    if not server.driver.given(request.get("nvml")):
+        return {"needs_nvml": True}
+    interval_s = max(1.0, float(request.get("interval_s") or 1.0))
 
     def look() -> Json:
-        return server.looker.look(nvml, wait_s=interval_s, scan=False)
+        return server.looker.look(wait_s=interval_s, scan=False)
 
     _end_gpu_watch(server)
     server.gpu_watch = watch.GpuWatch(look, interval_s, server.tell)
