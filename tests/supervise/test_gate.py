@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from supervisor.cli import main
 from supervisor.supervise import before
 from tests.main_job.kit import QUICK, RUN_MARKER, Command, Site, site
 from tests.node.conftest import until
@@ -176,3 +177,9 @@ def test_a_driver_that_hangs_delays_a_launch_and_no_more(here: Site, nvml_stub: 
     finally:
         nvml_stub.heal()
         nvml_stub.write()
+
+
+@pytest.mark.parametrize("flag", ["--force", "--clean"])
+def test_the_flags_belong_to_a_profile(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--headless", "--url", "http://127.0.0.1:1/health", flag]) == 2
+    assert f"{flag} belongs to PROFILE" in capsys.readouterr().err
