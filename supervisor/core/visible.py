@@ -100,7 +100,6 @@ def choose(snapshot: Snapshot, argv: Sequence[str], engine: Engine, env: Mapping
         least, exact, asked, why = min(1, least), False, None, f"{nodes}: who places the ranks is not known"
     if shift := given(words, rules.shift):
         exact, why = False, f"{shift} may choose others than the first"
-        least = 1 if rules.uses == "all" else least
     elif rules.uses == "all" and exact:
         least = len(seen)
     if exact and rules.uses == "first":

@@ -128,6 +128,7 @@ TABLE: list[tuple[str, str | list[str], list[Gpu], HolderClass, dict[str, str], 
     ("visible by a short UUID", f"{SG} --tp 1", HALF, ORPHAN, see("GPU-77"), "GPU 7: 71.2 GiB", {}),
     ("an ambiguous short UUID", f"{SG} --tp 1", HALF, ORPHAN, see("GPU-"), "", {}),
     ("CUDA stops at the first invalid", f"{SG} --tp 1", HALF, ORPHAN, see("0,99,7"), "", {}),
+    ("CUDA stops there, whatever follows", f"{SG} --tp 2", HALF, ORPHAN, see("0,99,7"), "", {}),
     ("none visible", SG, FULL, ORPHAN, see(""), "", {}),
     ("none visible by -1", SG, FULL, ORPHAN, see("-1,0"), "", {}),
     ("a GPU named twice", SG, FULL[:1] + EMPTY[1:], ORPHAN, see("0,0"), "", {}),
@@ -297,6 +298,12 @@ def test_an_orphan_with_a_device_file_alone() -> None:
     assert empty.refusals == () and any("has its device file open" in text for text in empty.warnings)
 
 
+def test_an_orphan_that_holds_nothing_is_no_reason() -> None:
+    snapshot = node(gpu(0, {100: 0.0}))
+    result = checked(SG, snapshot, holders(snapshot))
+    assert result.refusals == () and len(result.clean) == 1
+
+
 def test_an_orphan_that_the_driver_names_without_a_figure() -> None:
     snapshot = node(gpu(0, {100: None}))
     result = checked(SG, snapshot, holders(snapshot))
@@ -328,9 +335,12 @@ def test_mig_instances_by_their_uuid() -> None:
 
 def test_a_gpu_fewer_than_before_makes_the_order_uncertain() -> None:
     driver = Driver(state=DriverState.OK, count_before=8)
-    snapshot = node(*HALF[1:], driver=DriverState.OK)
+    snapshot = node(*HALF)
     lost = msgspec.structs.replace(snapshot, driver=driver)
-    assert checked(f"{SG} --tp 1", lost, holders(lost), env=see("3")).refusals == ()
+    assert checked(f"{SG} --tp 1", lost, holders(lost), env=see("7")).refusals == ()
+    assert checked(f"{SG} --tp 1", snapshot, holders(snapshot), env=see("7")).refusals
+    gone = node(*HALF[1:])  # the indices have a gap
+    assert checked(f"{SG} --tp 1", gone, holders(gone), env=see("6")).refusals == ()
 
 
 # ------------------------------------------------------------------------------------------------- what is only told
