@@ -121,7 +121,12 @@ class Tmux:
         dead, status, signal = self._display("#{pane_dead},#{pane_dead_status},#{pane_dead_signal}").split(",")
         if dead != "1":
             return None
-        return int(status) if status else -int(signal or 0)
+        return int(status) if status else -int(signal) if signal else self._unreaped()
+
+    def _unreaped(self) -> int | None:
+        """The exit status of a command that tmux 3.3 never waits for: its end came before that of its terminal."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return os.waitstatus_to_exitcode(int(fields[49])) if fields[0] == "Z" else None
 
     def wait_exit(self, timeout_s: float = 10.0) -> int:
         """The exit status, minus the signal's number where one ended it."""
