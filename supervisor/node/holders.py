@@ -41,6 +41,7 @@ class Looker:
         self._files: Dict[Key, List[str]] = {}
         self._maps: Dict[Key, Tuple[float, List[str]]] = {}
         self._users: Dict[int, str] = {}
+        self._keepers: Dict[Key, Optional[str]] = {}
         self._ports: Dict[Key, List[int]] = {}
         self._coverage = "none"
         self._in_d: Dict[Key, int] = {}
@@ -157,6 +158,7 @@ class Looker:
         keys = {(pid, found["start_ticks"]) for pid, found in stats.items()}
         self._known = {key: fixed for key, fixed in self._known.items() if key in keys}
         self._maps = {key: known for key, known in self._maps.items() if key in keys}
+        self._keepers = {key: known for key, known in self._keepers.items() if key in keys}
         self._in_d = {
             (pid, found["start_ticks"]): self._in_d.get((pid, found["start_ticks"]), 0) + 1
             for pid, found in stats.items()
@@ -167,7 +169,26 @@ class Looker:
             described = self._describe(pid, stats[pid], pid in holders, alive_leaders)
             if described is not None:
                 out.append(described)
+        self._inherit_runs(out)
         return out
+
+    def _inherit_runs(self, processes: List[Json]) -> None:
+        """A process without the mark belongs to the run of what is above it, or of the keeper that took it in."""
+        by_pid = {item["pid"]: item for item in processes}
+        for item in processes:
+            above = by_pid.get(item["ppid"])
+            while item["run_id"] is None and above is not None and self._keeps(item) is None:
+                item["run_id"] = above["run_id"] or self._keeps(above)
+                above = by_pid.get(above["ppid"])
+            # For good: it may be taken in by somebody else later.
+            self._known[(item["pid"], item["start_ticks"])]["run_id"] = item["run_id"]
+
+    def _keeps(self, process: Json) -> Optional[str]:
+        """The run that a process is the keeper of, None for any other process."""
+        key = (process["pid"], process["start_ticks"])
+        if key not in self._keepers:
+            self._keepers[key] = proc.run_of(process["pid"], proc.KEEPER_MARKER)
+        return self._keepers[key]
 
     def _describe(self, pid: int, found: Json, holder: bool, leaders: Dict[int, bool]) -> Optional[Json]:
         key = (pid, found["start_ticks"])

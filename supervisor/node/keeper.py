@@ -176,6 +176,9 @@ class _Keeper:
         env = dict(orders.get("base_env") or os.environ)
         env.update(orders.get("env") or {})
         env[proc.MARKER] = orders["run_id"]
+        # vLLM and SGLang name their workers by setproctitle, which writes over the environment in /proc, our mark too,
+        # unless this is set.
+        env.setdefault("SPT_NOENV", "1")
         try:
             return subprocess.Popen(
                 orders["argv"],

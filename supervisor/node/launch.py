@@ -101,7 +101,7 @@ def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable
     records.make_private(records.key_dir(base, request["key"]))
     end = time.monotonic() + LOCK_WAIT_S
     while True:
-        told = _start_keeper(command, boot(orders))
+        told = _start_keeper(command, boot(orders), request["run_id"])
         if "failed" in told:
             failed = told["failed"]
             raise records.Refusal(failed["code"], failed["text"], **failed.get("detail", {}))
@@ -113,11 +113,12 @@ def launch(request: Json, base: str, base_env: Mapping[str, str], boot: Callable
         time.sleep(0.05)  # the holder was about to let go (its run has just ended, or could not start): once more
 
 
-def _start_keeper(command: Sequence[str], orders: bytes) -> Json:
+def _start_keeper(command: Sequence[str], orders: bytes, run_id: str) -> Json:
     """What a keeper that got these orders says first: started, lost, or failed."""
     # Ours may be a server's environment (a node program that runs inside of a supervised one); the keeper is no part
     # of that run.
     env = {name: value for name, value in os.environ.items() if name != proc.MARKER}
+    env[proc.KEEPER_MARKER] = run_id
     keeper = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -9,6 +9,8 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 from .redact import redact_argv
 
 MARKER = "INFERENCE_SUPERVISOR_RUN"
+KEEPER_MARKER = "INFERENCE_SUPERVISOR_KEEPER"
+"""In a keeper's own environment: whose orphans it takes in."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DEAD_STATES = "ZXx"
@@ -176,9 +178,9 @@ def _by_parent() -> Dict[int, List[int]]:
     return below
 
 
-def run_of(pid: int) -> Optional[str]:
+def run_of(pid: int, marker: str = MARKER) -> Optional[str]:
     """The run id that a process carries in its environment, None without one or where we may not look."""
-    name = MARKER.encode() + b"="
+    name = marker.encode() + b"="
     for item in read("/proc/%d/environ" % pid).split(b"\0"):
         if item.startswith(name):
             return item[len(name) :].decode("utf-8", "replace")

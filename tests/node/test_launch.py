@@ -264,6 +264,18 @@ async def test_a_keeper_inside_of_another_run_is_no_part_of_it(node: Node, monke
     assert proc.run_of(told["run"]["root"]["pid"]) == told["run"]["run_id"]
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"SPT_NOENV": ""}, "")])
+async def test_workers_that_rename_themselves_keep_the_mark(
+    node: Node, tmp_path: Path, given: dict[str, str], expected: str
+) -> None:
+    """setproctitle writes over /proc/PID/environ otherwise: vLLM's and SGLang's workers would carry no run id."""
+    out = tmp_path / "env"
+    code = f"import os; open({str(out)!r}, 'w').write(os.environ['SPT_NOENV'])"
+    run = await node.launch([PYTHON, "-I", "-S", "-c", code], env=given)
+    await node.ended(run["run_id"])
+    assert out.read_text() == expected
+
+
 async def test_nothing_of_ours_leaks_into_the_server(node: Node, tmp_path: Path) -> None:
     out = tmp_path / "fds"
     code = f"import os; names = os.listdir('/proc/self/fd'); open({str(out)!r}, 'w').write(' '.join(sorted(names)))"

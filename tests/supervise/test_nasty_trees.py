@@ -151,6 +151,19 @@ async def test_the_orphans_of_an_engine_whose_server_was_killed_are_found_and_cl
     assert not [item for item in classify(await gpu.look(grove.node.client), loader.known_holders()) if item.zombie]
 
 
+async def test_an_orphan_without_any_mark_belongs_to_the_keeper_that_took_it_in(grove: Grove) -> None:
+    tree = await grove.plant("nameless", "nameless", 0)
+    kill((tree.root.pid, tree.root.start_ticks))
+    await grove.ended(tree)
+    holders = classify(await gpu.look(grove.node.client), loader.known_holders())
+    (orphan,) = [item for item in holders if item.pid in {member.pid for member in grove.alive("nameless")}]
+    assert orphan.class_ is HolderClass.OURS_ORPHAN and orphan.run_id == tree.run_id and orphan.preselected
+    cleared = await clear(
+        grove.node.client, clock=SystemClock(), targets=[orphan], grace_s=GRACE_S, tell=lambda _text: None
+    )
+    assert cleared.released and not grove.alive("nameless") and grove.signals_of("nameless") == []
+
+
 async def test_the_orphans_of_a_run_that_no_record_knows(grove: Grove) -> None:
     """Another state folder, or one that was removed: then the mark alone leads to them, by the pids that are named."""
     tree = await grove.plant("setsid_grandchild", "unknown", 0)
