@@ -191,12 +191,13 @@ def _held(gpu: Gpu, eyes: Eyes, baseline: Mapping[str, int], older: Held | None)
 
 
 def _baseline(gpu: Gpu, eyes: Eyes, recorded: Mapping[str, int], shared: bool, older: Held | None) -> int:
-    if gpu.uuid in recorded:
-        return recorded[gpu.uuid]
     uses, used = eyes.uses(gpu), gpu.memory.used_bytes
     if uses is None or used is None or any(use.used_bytes is None for use in uses):
-        return 0
+        return recorded.get(gpu.uuid, 0)
     learnt = max(0, used - sum(use.used_bytes or 0 for use in uses))
+    if gpu.uuid in recorded:
+        # A launch into memory that was still being torn down recorded too much: no process accounts for less now.
+        return min(recorded[gpu.uuid], learnt + slack_bytes(gpu))
     if not shared:
         learnt = min(learnt, max(IDLE_MAX_BYTES, slack_bytes(gpu)))
     return min(learnt, older.baseline_bytes) if older is not None else learnt

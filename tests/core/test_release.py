@@ -281,11 +281,18 @@ def test_our_own_figures_are_missing() -> None:
 
 
 def test_the_baseline_of_the_launch_is_the_measure() -> None:
-    recorded = of(before(), baseline={"GPU-0": 5 * GIB})
+    recorded = of(before(gpu(76.6, {4711: 71.2})), baseline={"GPU-0": 5 * GIB})
     assert told(recorded, *again(look(104, [gpu(5.4, {})]), 2)).state is State.PROVED
     verdict = last_word(of(before(), baseline={"GPU-0": 0}), *again(look(104, [gpu(1.4, {})]), 3))
     # 1.5 % of 80 GiB are 1.2 GiB
     assert verdict.state is State.UNPROVED and "before the launch" in verdict.text
+
+
+def test_a_baseline_that_was_recorded_into_a_teardown_is_not_believed() -> None:
+    """The launch came (by force) while 70 GiB of the run before were on their way: they are no idle GPU's."""
+    claimed = of(before(), baseline={"GPU-0": 70 * GIB})
+    assert last_word(claimed, *again(look(104, [gpu(71.6, {})]), 3)).state is State.UNPROVED
+    assert told(claimed, *again(look(104, [gpu(1.5, {})]), 2)).state is State.PROVED
 
 
 def test_a_learnt_baseline_is_what_no_process_accounted_for() -> None:
