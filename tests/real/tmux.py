@@ -125,7 +125,10 @@ class Tmux:
 
     def _unreaped(self) -> int | None:
         """The exit status of a command that tmux 3.3 never waits for: its end came before that of its terminal."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None  # it was waited for just now
         return os.waitstatus_to_exitcode(int(fields[49])) if fields[0] == "Z" else None
 
     def wait_exit(self, timeout_s: float = 10.0) -> int:
