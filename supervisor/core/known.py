@@ -90,14 +90,14 @@ def program(title: str) -> str:
 
 
 def _named(names: tuple[str, ...], process: HolderProcess) -> bool:
-    if process.title and program(process.title) in names:
+    return _is_named(names, process.title, process.comm)
+
+
+@lru_cache(maxsize=16384)
+def _is_named(names: tuple[str, ...], title: str, comm: str) -> bool:
+    if title and program(title) in names:
         return True
-    return bool(process.comm) and process.comm in _cut(names)
-
-
-@lru_cache(maxsize=16)
-def _cut(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name[:COMM_MAX] for name in names)
+    return bool(comm) and any(comm == name[:COMM_MAX] for name in names)
 
 
 @lru_cache(maxsize=256)
@@ -105,5 +105,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _any(patterns: Iterable[str], text: str) -> bool:
+@lru_cache(maxsize=16384)
+def _any(patterns: tuple[str, ...], text: str) -> bool:
+    """Looks come each second, and titles stay."""
     return bool(text) and any(_compiled(pattern).search(text) for pattern in patterns)

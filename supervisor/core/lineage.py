@@ -44,6 +44,7 @@ class Lineages:
         self._known = known
         self._by_pid = {process.pid: process for process in snapshot.processes}
         self._found: dict[int, Lineage] = {}
+        self._ports: dict[int, set[int]] | None = None
         self._chains: dict[int, tuple[tuple[HolderProcess, ...], HolderProcess | None]] = {}
 
     def above(self, process: HolderProcess) -> tuple[HolderProcess, ...]:
@@ -106,8 +107,7 @@ class Lineages:
 
     def _root(self, top: HolderProcess, chain: tuple[HolderProcess, ...], parent: str) -> tuple[bool, str]:
         """A server's own process, started by whoever adopted it or by somebody who has gone."""
-        below = [item for item in self._snapshot.processes if item.ports and top in self._chain(item)[0]]
-        ports = sorted({port for item in below for port in item.ports})
+        ports = sorted(self._ports_below().get(top.pid, ()))
         if ports:
             return False, f"The server, pid {top.pid}, listens on port {', '.join(map(str, ports))}."
         age_s = self._snapshot.at - top.started_at
@@ -119,6 +119,15 @@ class Lineages:
             f"The server, pid {top.pid}, listens on no port {spell_age(age_s)} after its start, has no terminal, the "
             f"leader of its session is gone, and {parent}."
         )
+
+    def _ports_below(self) -> dict[int, set[int]]:
+        """pid → the ports that it or anything below it listens on."""
+        if self._ports is None:
+            self._ports = {}
+            for process in self._snapshot.processes:
+                for item in self._chain(process)[0] if process.ports else ():
+                    self._ports.setdefault(item.pid, set()).update(process.ports)
+        return self._ports
 
     def _leader_elsewhere(self, top: HolderProcess, chain: tuple[HolderProcess, ...]) -> str:
         """Why a server that did not stay its parent may still live: the leader of its session or group."""
