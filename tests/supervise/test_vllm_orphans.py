@@ -15,6 +15,7 @@ from supervisor.core.gpu import GIB
 from supervisor.core.holders import HolderClass, classify
 from supervisor.engines import loader
 from supervisor.supervise.clear import clear
+from supervisor.supervise.stop import stop_run
 from tests.node.conftest import PYTHON, Node, until
 from tests.real import parts, processes, vllm
 from tests.real.nvml import StubNvml
@@ -34,13 +35,17 @@ async def test_the_core_of_a_killed_vllm_is_found_as_ours_and_cleared(
     nvml_stub.write()
     for name, value in nvml_stub.environment().items():
         monkeypatch.setenv(name, value)
+    # What CUDA would do in each process of it: have the GPU's device file open.
+    opened = str(nvml_stub.device(nvml_stub.gpus[0]))
+    (tmp_path / "sitecustomize.py").write_text(f"import os\nos.open({opened!r}, os.O_RDONLY)\n")
     port, log = free_port(), tmp_path / "vllm.log"
     link = LocalLink()
     await link.connect()
     client = await NodeClient.start(link, clock=SystemClock(), python=PYTHON, state_dir=str(tmp_path / "state"))
     node = Node(link, client, tmp_path / "state")
     try:
-        run = await node.launch(vllm.command(port), env=vllm.ENVIRONMENT, log=str(log), cwd=str(tmp_path))
+        env = {**vllm.ENVIRONMENT, "PYTHONPATH": str(tmp_path)}
+        run = await node.launch(vllm.command(port), env=env, log=str(log), cwd=str(tmp_path))
         root = psutil.Process(run["root"]["pid"])
         await until(lambda: b"Application startup complete" in log.read_bytes(), 240)
         below = {item.pid: item for item in root.children(recursive=True)}
@@ -48,19 +53,25 @@ async def test_the_core_of_a_killed_vllm_is_found_as_ours_and_cleared(
         assert cores, [processes.describe(item) for item in below.values()]
         for pid in cores:
             nvml_stub.claim(nvml_stub.gpus[0], pid, 20 * GIB)
+        await gpu.look(client)
+        for pid in cores:
             below[pid].suspend()  # as one that hangs in a collective or in the driver: it cannot see its server go
         root.kill()
         await node.ended(run["run_id"], 30)
-        snapshot = await gpu.look(client)
-        left = [item for item in classify(snapshot, loader.known_holders()) if item.pid in cores]
-        if not left:
-            # This vLLM's core sees its server's death by itself: then it must be gone for good, with its memory.
-            assert not [pid for pid in cores if psutil.pid_exists(pid) and processes.alive(below[pid])]
-            pytest.skip("the core of this vLLM ends with its API server, whatever it does")
+        holders = classify(await gpu.look(client), loader.known_holders())
+        left = [item for item in holders if item.pid in cores]
+        assert left and {item.run_id for item in left} == {run["run_id"]}
         assert {item.class_ for item in left} == {HolderClass.OURS_ORPHAN} and all(item.preselected for item in left)
-        cleared = await clear(client, clock=SystemClock(), targets=left, grace_s=5, tell=lambda _text: None)
+        cleared = await clear(
+            client, clock=SystemClock(), targets=left, grace_s=5, tell=lambda _text: None, spared=holders
+        )
         assert cleared.gone and cleared.released, cleared
-        assert not [item for item in below.values() if processes.alive(item)]
+        stopped = await stop_run(
+            client, clock=SystemClock(), key=node.key, run_id=run["run_id"], root=None, by="test", grace_s=5,
+            tell=lambda _text: None,
+        )  # fmt: skip
+        assert stopped.gone and stopped.released, stopped
+        assert not [processes.describe(item) for item in below.values() if processes.alive(item)]
     finally:
         node.end_everything()
         await client.close()
