@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from . import proc
 
@@ -36,13 +36,15 @@ def present() -> bool:
 class Scan:
     """One pass over every process. `step()` until it says that it is done; then `found` and `coverage` hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, listening: Optional[Mapping[int, int]] = None) -> None:
+        """`listening`: inode → port of the sockets that listen."""
         self._base = folder()
+        self._listening = listening or {}
         self._pids: Iterator[int] = iter(sorted(proc.pids()))
         self._foreign = False
         self.found: Dict[int, List[str]] = {}
-        self.sockets: Dict[int, Set[int]] = {}
-        """pid → inodes of its sockets, for the pids in `found`."""
+        self.ports: Dict[int, List[int]] = {}
+        """pid → ports that it listens on, for every process that listens."""
         self.done = False
 
     @property
@@ -70,8 +72,12 @@ class Scan:
         looked = opened(pid, self._base)
         if looked is None:
             self._foreign = True
-        elif looked[0]:
-            self.found[pid], self.sockets[pid] = looked
+            return
+        files, inodes = looked
+        if files:
+            self.found[pid] = files
+        if ports := {self._listening[inode] for inode in inodes & self._listening.keys()}:
+            self.ports[pid] = sorted(ports)
 
 
 def opened(pid: int, base: Optional[str] = None) -> Optional[Tuple[List[str], Set[int]]]:

@@ -84,12 +84,10 @@ class Looker:
 
     def _scan_files(self, now: bool) -> None:
         """Have the device files of all processes: whole if it must be now, else a slice of it in each look."""
-        if now:
-            self._scan = devices.Scan()
+        if now or (self._scan is None and time.monotonic() - self._scanned_at >= SCAN_EVERY_S):
+            self._scan = devices.Scan({row["inode"]: row["port"] for row in sockets.listening(None)})
+        if now and self._scan is not None:
             self._scan.finish(SCAN_LIMIT_S)
-        elif self._scan is None and time.monotonic() - self._scanned_at >= SCAN_EVERY_S:
-            self._scan = devices.Scan()
-            self._scan.step()
         elif self._scan is not None:
             self._scan.step()
         scan = self._scan
@@ -97,13 +95,15 @@ class Looker:
             return
         self._scan, self._scanned_at, self._coverage = None, time.monotonic(), scan.coverage
         self._files, self._ports = {}, {}
-        listening = {row["inode"]: row["port"] for row in sockets.listening(None)} if scan.found else {}
-        for pid, files in scan.found.items():
+        for pid in scan.found.keys() | scan.ports.keys():
             found = proc.stat(pid)
-            if found is not None:
-                key = (pid, found["start_ticks"])
-                self._files[key] = files
-                self._ports[key] = sorted({listening[i] for i in scan.sockets[pid] if i in listening})
+            if found is None:
+                continue
+            key = (pid, found["start_ticks"])
+            if pid in scan.found:
+                self._files[key] = scan.found[pid]
+            if pid in scan.ports:
+                self._ports[key] = scan.ports[pid]
         for (pid, _), fixed in self._known.items():
             fixed["title"] = proc.title_of(pid)[:300] or fixed["title"]  # a worker names itself after it was forked
 
@@ -138,7 +138,7 @@ class Looker:
     # ------------------------------------------------------------------------------- processes
 
     def _processes(self, held: Dict[int, Dict[str, Optional[int]]]) -> List[Json]:
-        """Every process on a GPU or with a device file open, and all that is above one."""
+        """Every process on a GPU or with a device file open, the leader of its session, and all above these."""
         stats: Dict[int, Json] = {}
         wanted = set(held) | {pid for pid, _ in self._files if self._files[(pid, _)]}
         for pid in wanted:
@@ -147,13 +147,13 @@ class Looker:
                 stats[pid] = found
         holders = set(stats)
         for pid in holders:
-            above = stats[pid]["ppid"]
-            while above > 0 and above not in stats:
-                found = proc.stat(above)
-                if found is None:
-                    break
-                stats[above] = found
-                above = found["ppid"]
+            for above in (stats[pid]["ppid"], stats[pid]["sid"]):
+                while above > 0 and above not in stats:
+                    found = proc.stat(above)
+                    if found is None:
+                        break
+                    stats[above] = found
+                    above = found["ppid"]
         alive_leaders: Dict[int, bool] = {}
         keys = {(pid, found["start_ticks"]) for pid, found in stats.items()}
         self._known = {key: fixed for key, fixed in self._known.items() if key in keys}

@@ -119,7 +119,10 @@ def test_ports_of_holders_are_told(dev: Path, run: list[subprocess.Popen[bytes]]
     assert process.stdout is not None
     port = int(process.stdout.readline())
     inodes = {row["inode"] for row in sockets.listening(None) if row["port"] == port}
-    assert inodes and inodes <= scanned().sockets[process.pid]
+    assert inodes
+    scan = devices.Scan({row["inode"]: row["port"] for row in sockets.listening(None)})
+    scan.finish(30.0)
+    assert scan.ports[process.pid] == [port]
     by_file = {(row["inode"], row["port"]) for row in sockets.by_file(None)}
     assert {(inode, port) for inode in inodes} <= by_file
 

@@ -103,6 +103,34 @@ async def test_one_look_has_gpus_holders_and_what_is_above_them(
     assert snapshot.uid == os.getuid()
 
 
+async def test_what_is_above_a_holder_is_told_with_its_ports(stub: StubNvml, node: Node, tmp_path: Path) -> None:
+    """A server's root has the port and no GPU, its worker the GPU and no port; a shell leads the session."""
+    worker = f"import time; held = open({str(stub.devices / 'nvidia0')!r}); time.sleep(600)"
+    server = (
+        "import socket, subprocess, sys\ns = socket.create_server(('127.0.0.1', 0))\n"
+        f"worker = subprocess.Popen([sys.executable, '-c', {worker!r}])\n"
+        "print(s.getsockname()[1], worker.pid, flush=True); worker.wait()"
+    )
+    # The middle shell goes, so that the server is re-parented, and only its session leads back to who started it.
+    script = f'("$1" -c "$2" >{tmp_path}/said &) ; exec sleep 600'
+    run = await node.launch(["/bin/sh", "-c", script, "sh", sys.executable, server])
+    said = tmp_path / "said"
+    port, pid = map(int, (await until(lambda: said.exists() and said.read_text().strip())).split())
+
+    async def seen() -> Snapshot | None:
+        snapshot = await looks.look(node.client)
+        found = snapshot.process(pid)
+        return snapshot if found is not None and found.devices else None
+
+    snapshot = await until_async(seen)
+    found = snapshot.process(pid)
+    assert found is not None
+    root = snapshot.process(found.ppid)
+    assert root is not None and root.ports == (port,) and root.devices == ()
+    leader = snapshot.process(run["root"]["pid"])
+    assert leader is not None and leader.pid == found.sid and leader.pid not in (found.ppid, root.ppid)
+
+
 async def test_runs_are_told_live_and_ended(stub: StubNvml, node: Node, started: list[subprocess.Popen[bytes]]) -> None:
     """The worker of a run whose root was killed is known by the run that it carries."""
     script = f"exec 3<{stub.devices}/nvidia0; sleep 600 & echo $! >{node.state_dir}/worker; exec 3<&-; wait"
