@@ -1,13 +1,17 @@
-"""The two events about GPUs: a node's GPUs as they are, and who holds their memory. No behaviour.
+"""The two events about GPUs, a node's GPUs as they are and who holds their memory, and how a look becomes them. Pure.
 
-They stand beside `events.py`, not in it, so that a wait for a plain URL need not load what a holder is.
+They stand beside `events.py`, not in it, so that a wait for a plain URL need not load what a holder is. Titles are
+bytes of somebody else's processes: nothing of them may drive a terminal, so they are made safe here, once.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from supervisor.core.events import Event
-from supervisor.core.gpu import Coverage, Driver, Gpu
+from supervisor.core.gpu import Coverage, Driver, Gpu, Snapshot
 from supervisor.core.holder import Holder
+from supervisor.core.lines import sanitise
 
 
 class GpuEvent(Event, frozen=True, kw_only=True, tag="gpu"):
@@ -30,3 +34,57 @@ class Holders(Event, frozen=True, kw_only=True, tag="holders"):
     container: bool = False
     """Seen from inside a pid namespace of its own: who is outside has no name here."""
     holders: tuple[Holder, ...] = ()
+
+
+def safe(snapshot: Snapshot) -> Snapshot:
+    """The same look with every text of the node made safe to show."""
+    return replace(
+        snapshot,
+        driver=replace(snapshot.driver, why=sanitise(snapshot.driver.why)),
+        gpus=tuple(
+            replace(gpu, name=sanitise(gpu.name), why=sanitise(gpu.why), bus_id=sanitise(gpu.bus_id))
+            for gpu in snapshot.gpus
+        ),
+        processes=tuple(
+            replace(item, title=sanitise(item.title), comm=sanitise(item.comm), user=sanitise(item.user))
+            for item in snapshot.processes
+        ),
+        past=tuple(replace(item, title=sanitise(item.title)) for item in snapshot.past),
+    )
+
+
+def gpu_event(snapshot: Snapshot, host: str, at: float) -> GpuEvent:
+    """The look at the GPUs as an event; node times become the operator's."""
+    offset_s = snapshot.at - at
+    sampled_at = None if snapshot.sampled_at is None else snapshot.sampled_at - offset_s
+    return GpuEvent(
+        at=at,
+        host=host,
+        driver=snapshot.driver,
+        gpus=tuple(_here(gpu, offset_s) for gpu in snapshot.gpus),
+        sampled_at=sampled_at,
+    )
+
+
+def holders_event(snapshot: Snapshot, holders: tuple[Holder, ...], host: str, at: float) -> Holders:
+    """The holders of a look as an event."""
+    offset_s = snapshot.at - at
+    return Holders(
+        at=at,
+        host=host,
+        coverage=snapshot.coverage,
+        container=snapshot.container,
+        holders=tuple(
+            item if item.started_at is None else replace(item, started_at=item.started_at - offset_s)
+            for item in holders
+        ),
+    )
+
+
+def named(holders: tuple[Holder, ...], host: str) -> tuple[Holder, ...]:
+    """The same with the node's name in the commands that the advice gives."""
+    return tuple(replace(item, advice=item.advice.replace(" HOST ", f" {host} ")) for item in holders)
+
+
+def _here(gpu: Gpu, offset_s: float) -> Gpu:
+    return gpu if gpu.xid is None else replace(gpu, xid=replace(gpu.xid, at=gpu.xid.at - offset_s))

@@ -20,6 +20,7 @@ from supervisor.adapters.base import Clock
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Outcome
 from supervisor.core.gpu import Snapshot
+from supervisor.core.gpu_events import gpu_event, holders_event, named, safe
 from supervisor.core.holders import Holder, classify
 from supervisor.core.known import Known
 from supervisor.core.lines import sanitise
@@ -27,7 +28,7 @@ from supervisor.core.wait import Decision
 from supervisor.errors import LinkError, UnreachableError
 from supervisor.headless import gpu_text
 from supervisor.headless.interrupts import catch_signals
-from supervisor.headless.nodes import Node, Out, connection_to, gpu_event, holders_event, named, safe
+from supervisor.headless.nodes import Node, Out, connection_to
 from supervisor.headless.text import Style
 
 INTERVAL_S = 1.0
@@ -201,15 +202,15 @@ class _Gpus:
 
     def _show(self, node: Node, snapshot: Snapshot) -> None:
         snapshot = safe(snapshot)
-        holders = named(classify(snapshot, self._known), node)
+        holders = named(classify(snapshot, self._known), node.name)
         at, last = self._clock.now(), self._last[node.name]
         face = _face(snapshot, holders)
         changed = face != last.face
         self._last[node.name] = _Last(snapshot=snapshot, holders=holders, face=face, at=at)
         view = self._view
-        view.event(gpu_event(node, snapshot, at))
+        view.event(gpu_event(snapshot, node.name, at))
         if changed:
-            view.event(holders_event(node, snapshot, holders, at))
+            view.event(holders_event(snapshot, holders, node.name, at))
         if not view.as_json and (changed or view.redraws):
             view.block(node.name, gpu_text.node_lines(node.name, snapshot, holders, view.style, view.width))
 

@@ -18,6 +18,7 @@ from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
 from supervisor.core.events import Outcome
 from supervisor.core.gpu import Snapshot
+from supervisor.core.gpu_events import holders_event, named, safe
 from supervisor.core.holders import Holder, HolderClass, classify
 from supervisor.core.known import Known
 from supervisor.core.lines import sanitise
@@ -25,7 +26,7 @@ from supervisor.core.wait import Decision
 from supervisor.errors import LinkError, UsageError
 from supervisor.headless import gpu_text
 from supervisor.headless.gpus import View, until_decided
-from supervisor.headless.nodes import Node, connection_to, holders_event, named, safe
+from supervisor.headless.nodes import Node, connection_to
 from supervisor.supervise.clear import Cleared, clear
 
 GRACE_S = 30.0
@@ -96,7 +97,7 @@ class _Zombies:
             )
             self._release = cleared.release
             snapshot, holders = await self._look(client)
-            self._view.event(holders_event(self._node, snapshot, holders, self._clock.now()))
+            self._view.event(holders_event(snapshot, holders, self._node.name, self._clock.now()))
             return _decision(holders, cleared)
         except LinkError as error:
             return Decision(outcome=Outcome.UNREACHABLE, exit_code=3, reason=str(error))
@@ -105,11 +106,11 @@ class _Zombies:
 
     async def _look(self, client: NodeClient) -> tuple[Snapshot, tuple[Holder, ...]]:
         snapshot = safe(await gpus_of.settled_look(client, clock=self._clock))
-        return snapshot, named(classify(snapshot, self._known), self._node)
+        return snapshot, named(classify(snapshot, self._known), self._node.name)
 
     def _show(self, snapshot: Snapshot, holders: tuple[Holder, ...]) -> None:
         view = self._view
-        view.event(holders_event(self._node, snapshot, holders, self._clock.now()))
+        view.event(holders_event(snapshot, holders, self._node.name, self._clock.now()))
         if not view.as_json:
             for line in gpu_text.zombie_lines(self._node.name, snapshot, holders, view.style, view.width):
                 view.text(line)

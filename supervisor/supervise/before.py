@@ -21,7 +21,6 @@ from supervisor.supervise.clear import clear
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.plan import Plan, Settled
 
-
 DRIVER_WAIT_S = 12.0
 """A driver without persistence takes up to 10 s to wake up; a launch that nothing speaks against waits no longer."""
 

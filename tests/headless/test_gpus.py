@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import gpu as g
+from supervisor.core.gpu_events import gpu_event, holders_event, named, safe
 from supervisor.core.holders import Holder, classify
 from supervisor.engines import loader
 from supervisor.headless import gpu_text, jsonl
 from supervisor.headless.gpus import View
-from supervisor.headless.nodes import Node, gpu_event, holders_event, named, safe
+from supervisor.headless.nodes import Node
 from supervisor.headless.text import Style
 from tests.conftest import MakeTmux
 from tests.core import snapshots
@@ -39,7 +40,7 @@ EVIL = "\x1b]0;owned\x07\x1b[31mworker\u202e\x9b2J"
 
 def seen(name: str) -> tuple[g.Snapshot, tuple[Holder, ...]]:
     snapshot = safe(snapshots.load(name).snapshot())
-    return snapshot, named(classify(snapshot, KNOWN), NODE)
+    return snapshot, named(classify(snapshot, KNOWN), NODE.name)
 
 
 def text_of(name: str, width: int = 120) -> list[str]:
@@ -152,11 +153,13 @@ def test_nothing_of_a_title_reaches_the_screen_as_a_command() -> None:
         driver=g.Driver(state=g.DriverState.UNAVAILABLE, why=EVIL),
     )
     snapshot = safe(snapshot)
-    holders = named(classify(snapshot, KNOWN), NODE)
+    holders = named(classify(snapshot, KNOWN), NODE.name)
     lines = gpu_text.node_lines("gpu1", snapshot, holders, PLAIN, 200)
     lines += gpu_text.zombie_lines("gpu1", snapshot, holders, PLAIN, 200)
     assert all(line.isprintable() for line in lines) and any("worker" in line for line in lines)
-    told = jsonl.to_line(holders_event(NODE, snapshot, holders, 5.0)) + jsonl.to_line(gpu_event(NODE, snapshot, 5.0))
+    told = jsonl.to_line(holders_event(snapshot, holders, NODE.name, 5.0)) + jsonl.to_line(
+        gpu_event(snapshot, NODE.name, 5.0)
+    )
     assert "\\u001b" not in told and "\\u0007" not in told and told.isprintable()
 
 
@@ -166,9 +169,9 @@ def test_nothing_of_a_title_reaches_the_screen_as_a_command() -> None:
 @pytest.mark.parametrize("name", snapshots.names())
 def test_every_situation_as_json(name: str) -> None:
     snapshot, holders = seen(name)
-    event = checked(jsonl.to_line(holders_event(NODE, snapshot, holders, 5.0)))
+    event = checked(jsonl.to_line(holders_event(snapshot, holders, NODE.name, 5.0)))
     assert [item["class"] for item in event["holders"]] == [str(item.class_) for item in holders]
-    assert [gpu["uuid"] for gpu in checked(jsonl.to_line(gpu_event(NODE, snapshot, 5.0)))["gpus"]] == [
+    assert [gpu["uuid"] for gpu in checked(jsonl.to_line(gpu_event(snapshot, NODE.name, 5.0)))["gpus"]] == [
         gpu.uuid for gpu in snapshot.gpus
     ]
 
@@ -179,11 +182,11 @@ def test_times_of_the_node_are_told_by_our_clock() -> None:
     )
     xid = g.Xid(code=79, at=snapshots.AT - 10, bad=True)
     snapshot = msgspec.structs.replace(snapshot, gpus=(msgspec.structs.replace(snapshot.gpus[0], xid=xid),))
-    event = checked(jsonl.to_line(gpu_event(NODE, snapshot, 100.0)))
+    event = checked(jsonl.to_line(gpu_event(snapshot, NODE.name, 100.0)))
     assert event["at"] == "1970-01-01T00:01:40.000Z" and event["sampled_at"] == "1970-01-01T00:01:37.000Z"
     assert event["gpus"][0]["xid"]["at"] == "1970-01-01T00:01:30.000Z"
     holders = classify(snapshot, KNOWN)
-    told = checked(jsonl.to_line(holders_event(NODE, snapshot, holders, 100_000.0)))["holders"]
+    told = checked(jsonl.to_line(holders_event(snapshot, holders, NODE.name, 100_000.0)))["holders"]
     young = next(item for item in told if item["pid"] == 801)
     assert young["started_at"] == "1970-01-02T03:41:50.000Z"  # 290 s before
 
