@@ -6,6 +6,8 @@ bytes of somebody else's processes: nothing of them may drive a terminal, so the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from supervisor.core.events import Event
@@ -23,6 +25,8 @@ class GpuEvent(Event, frozen=True, kw_only=True, tag="gpu"):
     gpus: tuple[Gpu, ...] = ()
     sampled_at: float | None = None
     """When the driver told `gpus`: older than `at` where it does not answer."""
+    ours_bytes: int | None = None
+    """What the attended run holds by the driver's lists; None without a run, or where a figure is missing."""
 
 
 class Holders(Event, frozen=True, kw_only=True, tag="holders"):
@@ -53,7 +57,17 @@ def safe(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def gpu_event(snapshot: Snapshot, host: str, at: float) -> GpuEvent:
+def ours_bytes(snapshot: Snapshot, run_id: str, tree: Iterable[int]) -> int | None:
+    """What a run holds: by its tree's pids, and by the run that a process carries."""
+    ours = {*tree, *(item.pid for item in snapshot.processes if item.run_id == run_id)}
+    spaces = list(snapshot.spaces())
+    amounts = [use.used_bytes for gpu in spaces for use in gpu.uses or () if use.pid in ours]
+    if any(gpu.uses is None for gpu in spaces) or None in amounts:
+        return None
+    return sum(filter(None, amounts))
+
+
+def gpu_event(snapshot: Snapshot, host: str, at: float, *, ours_bytes: int | None = None) -> GpuEvent:
     """The look at the GPUs as an event; node times become the operator's."""
     offset_s = snapshot.at - at
     sampled_at = None if snapshot.sampled_at is None else snapshot.sampled_at - offset_s
@@ -63,6 +77,7 @@ def gpu_event(snapshot: Snapshot, host: str, at: float) -> GpuEvent:
         driver=snapshot.driver,
         gpus=tuple(_here(gpu, offset_s) for gpu in snapshot.gpus),
         sampled_at=sampled_at,
+        ours_bytes=ours_bytes,
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING, cast
 
 from supervisor.core import events as ev
 from supervisor.core.events import Evidence, Outcome, Phase, Verdict
 from supervisor.core.machine import describe_answer
 from supervisor.core.wait import Decision
+
+if TYPE_CHECKING:  # a wait for a plain URL has no GPUs
+    from supervisor.core.gpu_events import GpuEvent
 
 UNANSWERED_S = 2.0
 """Twice the slowest pace of the looks while something is waited for."""
@@ -30,6 +34,7 @@ class Tally:
         self._process: tuple[float, str] | None = None
         self._link: ev.LinkEvent | None = None
         self._finding: ev.Finding | None = None
+        self._gpus: GpuEvent | None = None
 
     def fact(self, fact: ev.AnyFact) -> None:
         """Count one fact."""
@@ -68,6 +73,8 @@ class Tally:
                 self._link = event
             case ev.Finding():
                 self._finding = event
+            case _ if type(event).__struct_config__.tag == "gpu":
+                self._gpus = cast("GpuEvent", event)
             case _:
                 pass
 
@@ -127,9 +134,26 @@ class Tally:
             out.append(Evidence(kind="latency", at=self._last_answer[0] if self._last_answer else 0.0, text=text))
         if self._process is not None:
             out.append(Evidence(kind="process", at=self._process[0], text=self._process[1]))
+        if self._gpus is not None:
+            out.append(Evidence(kind="memory", at=self._gpus.at, text=memory_words(self._gpus)))
         if self._last_line is not None:
             out.append(Evidence(kind="log", at=self._last_line[0], text=f"last log line: {self._last_line[1]}"))
         if self._link is not None and self._link.state is not ev.LinkState.UP:
             text = f"link {self._link.state.value}: {self._link.why}"
             out.append(Evidence(kind="link", at=self._link.at, text=text))
         return out
+
+
+def memory_words(event: GpuEvent) -> str:
+    """The GPU memory of a look, for people: in one line, and with the driver's trouble where it has one."""
+    from supervisor.core.gpu import DriverState, gib
+
+    spaces = [gpu for gpu in event.gpus if gpu.memory.used_bytes is not None and gpu.memory.total_bytes is not None]
+    used = sum(gpu.memory.used_bytes or 0 for gpu in spaces)
+    total = sum(gpu.memory.total_bytes or 0 for gpu in spaces)
+    text = f"{gib(used)} of {gib(total)} of GPU memory used on {len(spaces)} GPU{'s' if len(spaces) != 1 else ''}"
+    if event.ours_bytes is not None:
+        text += f", {gib(event.ours_bytes)} of it by this run"
+    if event.driver.state is DriverState.OK:
+        return text
+    return f"{event.driver.why}; last known: {text}" if spaces else event.driver.why

@@ -19,6 +19,8 @@ EXIT_CODES = {
     Outcome.UNREACHABLE: 3,
     Outcome.INTERRUPTED: 130,
 }
+MEMORY_STEP_BYTES = 64 << 20
+"""Less than this is no sign of life: a server that hangs still allocates a little."""
 VERIFICATION = "verification"
 """`Finding.detail` of a verification that used up its tries."""
 _REACHED = {
@@ -58,6 +60,7 @@ class Waiter:
         self._began_at = began_at
         self._moved_at = began_at
         self._moved_what = "nothing was seen yet"
+        self._held_bytes = 0
         self._link: ev.LinkEvent | None = None
         self._answer: tuple[object, ...] = ()
 
@@ -104,6 +107,10 @@ class Waiter:
                 if kind != self._answer:
                     self._answer = kind
                     self._moved(event.at, "the answer changed")
+            case _ if (held := getattr(event, "ours_bytes", None)) is not None:
+                if abs(held - self._held_bytes) >= MEMORY_STEP_BYTES:
+                    self._held_bytes = held
+                    self._moved(event.at, "its GPU memory changed")
             case _:
                 pass
         return None

@@ -9,7 +9,7 @@ import msgspec
 
 from supervisor.core import events as ev
 
-_ONLY_ALL = (ev.Log,)
+_ONLY_ALL = frozenset({"log", "gpu", "holders"})
 _TIMES = frozenset({"at", "started_at", "sampled_at"})
 _encode = msgspec.json.Encoder().encode
 
@@ -46,4 +46,4 @@ def to_line(event: ev.Event) -> str:
 
 def wanted(event: ev.Event, *, everything: bool) -> bool:
     """Whether an event is printed: `log` and the samples only with `--events all`."""
-    return everything or not isinstance(event, _ONLY_ALL)
+    return everything or type(event).__struct_config__.tag not in _ONLY_ALL

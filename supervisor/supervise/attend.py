@@ -85,7 +85,7 @@ class Attendance:
                 asyncio.create_task(self._hear()),
                 asyncio.create_task(self._read_log()),
                 asyncio.create_task(self._look(http)),
-                asyncio.create_task(self.holding.keep_looking()),
+                asyncio.create_task(self.holding.watch()),
             )
         finally:
             for timer in self._timers:
@@ -97,7 +97,6 @@ class Attendance:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
         self._moved_at = change.at
         self._wake.set()
-        self.holding.look_soon()
         if change.to is Phase.FAILED:
             self._desk.tell(self._finding(change))
 
@@ -135,6 +134,9 @@ class Attendance:
                 self._desk.note(ev.StopBegan(at=now, by=notice["stop"].get("by") or "somebody"))
             case "tree_gone":
                 self._tree_gone(now)
+            case "gpu":
+                if not self.holding.take(notice, self.tree):
+                    self._beside(self.holding.end_watch())
             case "keeper_gone":
                 self._desk.warn("the keeper was killed: the server lives on, its exit code will be unknown")
             case _:

@@ -7,6 +7,8 @@ from hypothesis import given
 
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Outcome, Phase, Verdict
+from supervisor.core.gpu import Driver, DriverState, Gpu, Memory
+from supervisor.core.gpu_events import GpuEvent
 from supervisor.core.machine import Machine
 from supervisor.core.tally import UNANSWERED_S, Tally
 from supervisor.core.wait import Decision
@@ -129,6 +131,25 @@ def test_an_ending_shows_the_last_answer_latency_process_log_and_link() -> None:
     assert "exit code 1" in text["process"]
     assert text["log"] == "last log line: the last words"
     assert "lost: no answer for 15 s" in text["link"]
+
+
+def test_an_ending_shows_the_gpu_memory_and_what_of_it_was_ours() -> None:
+    tally = session(answered(2))
+    gpus = tuple(
+        Gpu(uuid=f"GPU-{n}", index=n, memory=Memory(total_bytes=80 << 30, used_bytes=(10 + n) << 30)) for n in range(2)
+    )
+    tally.event(GpuEvent(at=3, host="h", driver=Driver(state=DriverState.OK), gpus=gpus, ours_bytes=5 << 30))
+    said = {item.kind: item.text for item in tally.summary(REACHED, 4).evidence}
+    assert said["memory"] == "21.0 GiB of 160.0 GiB of GPU memory used on 2 GPUs, 5.0 GiB of it by this run"
+    stuck = Driver(state=DriverState.STUCK, why="driver not responding since 14 s")
+    tally.event(GpuEvent(at=5, host="h", driver=stuck, gpus=gpus[:1]))
+    said = {item.kind: item.text for item in tally.summary(REACHED, 6).evidence}
+    assert said["memory"] == (
+        "driver not responding since 14 s; last known: 10.0 GiB of 80.0 GiB of GPU memory used on 1 GPU"
+    )
+    tally.event(GpuEvent(at=7, host="h", driver=stuck))
+    said = {item.kind: item.text for item in tally.summary(REACHED, 8).evidence}
+    assert said["memory"] == "driver not responding since 14 s"
 
 
 def test_a_success_shows_what_proves_it_and_nothing_of_the_way() -> None:

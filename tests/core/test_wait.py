@@ -6,6 +6,8 @@ import pytest
 
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Outcome, Phase, Verdict
+from supervisor.core.gpu import Driver, DriverState
+from supervisor.core.gpu_events import GpuEvent
 from supervisor.core.wait import EXIT_CODES, VERIFICATION, Decision, Limits, StatusWaiter, Waiter
 
 BEGAN = 1000.0
@@ -126,6 +128,10 @@ def test_stall_fires_when_nothing_moves_and_tells_what_moved_last() -> None:
     assert "the log grew" in decision.reason
 
 
+def memory(at: float, ours_bytes: int | None) -> GpuEvent:
+    return GpuEvent(at=at, host="gpu1", driver=Driver(state=DriverState.OK), ours_bytes=ours_bytes)
+
+
 @pytest.mark.parametrize(
     "moves",
     [
@@ -133,14 +139,24 @@ def test_stall_fires_when_nothing_moves_and_tells_what_moved_last() -> None:
         ev.Progress(at=BEGAN + 25, stage="weights", done=3, total=8),
         phase(Phase.WARMING, at=BEGAN + 25),
         ev.Health(at=BEGAN + 25, status=503, bytes=0, ms=1, verdict=Verdict.NOT_YET),
+        memory(BEGAN + 25, 5 << 30),
     ],
-    ids=["log", "progress", "phase", "another answer"],
+    ids=["log", "progress", "phase", "another answer", "memory"],
 )
 def test_what_moves_puts_the_stall_off(moves: ev.AnyEvent) -> None:
     wait = waiter(stall_s=30)
     wait.feed(moves)
     assert wait.tick(BEGAN + 54) is None
     assert the(wait.tick(BEGAN + 55)).outcome is Outcome.TIMEOUT
+
+
+def test_memory_that_stays_and_memory_of_others_is_no_movement() -> None:
+    wait = waiter(stall_s=30)
+    wait.feed(memory(BEGAN + 5, 5 << 30))
+    wait.feed(memory(BEGAN + 25, (5 << 30) + (63 << 20)))
+    wait.feed(memory(BEGAN + 26, None))
+    decision = the(wait.tick(BEGAN + 35))
+    assert decision.outcome is Outcome.TIMEOUT and "its GPU memory changed" in decision.reason
 
 
 def test_the_same_answer_again_and_again_is_no_movement() -> None:

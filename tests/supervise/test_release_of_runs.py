@@ -13,7 +13,9 @@ import pytest
 
 from supervisor import commands
 from supervisor.adapters.clock import SystemClock
-from supervisor.core.events import Phase
+from supervisor.core.events import Outcome, Phase
+from supervisor.core.wait import Decision
+from supervisor.headless import jsonl
 from supervisor.supervise import session as session_module
 from supervisor.supervise.session import Session
 from supervisor.supervise.stop import stop_run
@@ -75,6 +77,26 @@ def test_a_stop_tells_the_proof_and_carries_it_in_its_evidence(here: Site, nvml_
     assert "40.0 GiB on GPU 0" in next(line for line in stopped.out.splitlines() if "will stop pid" in line)
 
 
+@pytest.mark.asyncio
+async def test_the_stream_has_the_gpus_and_whose_memory_it_is(here: Site, nvml_stub: StubNvml) -> None:
+    async with serving(here) as session:
+        hold(here, nvml_stub)
+        await knows_what_is_held(session)
+        hub = session.desk.hub
+        await until(lambda: hub.view.gpu is not None and hub.view.gpu.ours_bytes == 40 << 30)
+        assert hub.view.gpu is not None and hub.view.gpu.gpus[0].uuid == nvml_stub.gpus[0].uuid
+        await until(lambda: hub.view.holders is not None and bool(hub.view.holders.holders))
+        assert hub.view.holders is not None
+        (holder,) = hub.view.holders.holders
+        assert holder.class_ == "ours-live" and holder.held == {nvml_stub.gpus[0].uuid: 40 << 30}
+        assert holder.run_id == here.records()[-1]["run_id"]
+        for event in (hub.view.gpu, hub.view.holders):  # samples: with --events all alone
+            assert jsonl.wanted(event, everything=True) and not jsonl.wanted(event, everything=False)
+        summary = session.desk.tally.summary(Decision(outcome=Outcome.REACHED, exit_code=0, reason="r"), 0.0)
+        text = {item.kind: item.text for item in summary.evidence}
+        assert "40.0 GiB of it by this run" in text["memory"]
+
+
 def test_a_stop_on_a_node_without_a_gpu(here: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "no-devices").mkdir()
     monkeypatch.delenv("NVML_LIBRARY")
@@ -129,7 +151,6 @@ async def knows_what_is_held(session: Session) -> None:
     def look() -> bool:
         attendance = session.attendance
         assert attendance is not None
-        attendance.holding.look_soon()
         claim = attendance.holding.claim
         return claim is not None and any(held.ours_bytes for held in claim.spaces)
 
