@@ -86,9 +86,10 @@ class Proof:
     def feed(self, snapshot: Snapshot) -> Verdict:
         """Take one look."""
         readable = snapshot.driver.state is DriverState.OK
-        if self._last.settled or (readable and snapshot.at <= self._at):
-            return self._last  # the same look once more is no second sample
-        self._at = max(self._at, snapshot.at)
+        at = snapshot.sampled_at or snapshot.at
+        if self._last.settled or (readable and at <= self._at):
+            return self._last  # what the driver told before is no second sample
+        self._at = max(self._at, at)
         self._last = self._judge(snapshot)
         return self._last
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, List, Optional, Sequence
 
 from . import devices, proc
 
@@ -26,6 +26,7 @@ FIRST_WAIT_S = 30.0
 STUCK_AFTER_S = 5.0
 BEAT_S = 1.5
 BACK_OFF_S = (5.0, 10.0, 30.0, 60.0)
+_CHILDREN = 2
 _D_LOOKS = 3
 _IDENTITY = ("uuid", "index", "name", "bus_id", "minor")
 _NVIDIA = "0x10de"
@@ -87,25 +88,32 @@ class Driver:
             why = "nvidia-ml-py is not installed beside the supervisor: pip install nvidia-ml-py"
             return self._told("unavailable", why)
         with self._changed:
-            problem = self._ensure(self._nvml)
-            if problem is not None:
-                return problem
             self._wanted += 1
             mine = self._wanted
-            self._ask()
-            if wait_s > 0 and self._driver is None:
-                wait_s = max(wait_s, FIRST_WAIT_S)
-            began = time.monotonic()
-            while self._answered < mine and self._child is not None:
-                waited_s = time.monotonic() - began
-                left = wait_s - waited_s
-                # One that has hung may just have come back: it is given the time of a heartbeat to say so.
-                if left <= 0 or (waited_s > BEAT_S and self._stuck_s() is not None):
-                    break
-                self._changed.wait(min(left, 0.5))
-                if self._driver is not None and self._driver["state"] != "ok":
-                    break
+            for _ in range(_CHILDREN):
+                problem = self._ensure(self._nvml)
+                if problem is not None:
+                    return problem
+                self._wait(mine, wait_s)
+                if self._answered >= mine or self._child is not None:
+                    break  # else it has just retired, and its last sample is no new one
             return self._present()
+
+    def _wait(self, mine: int, wait_s: float) -> None:
+        """Ask, and wait for the answer to this question, the child's end, or the proof that it hangs."""
+        self._ask()
+        if wait_s > 0 and self._driver is None:
+            wait_s = max(wait_s, FIRST_WAIT_S)
+        began = time.monotonic()
+        while self._answered < mine and self._child is not None:
+            waited_s = time.monotonic() - began
+            left = wait_s - waited_s
+            # One that has hung may just have come back: it is given the time of a heartbeat to say so.
+            if left <= 0 or (waited_s > BEAT_S and self._stuck_s() is not None):
+                return
+            self._changed.wait(min(left, 0.5))
+            if self._driver is not None and self._driver["state"] != "ok":
+                return
 
     def _present(self) -> Json:
         stuck_s = self._stuck_s()
@@ -164,7 +172,7 @@ class Driver:
         )
         self._heard_at = time.monotonic()
         self._driver, self._call, self._call_s, self._open = None, "", 0.0, None
-        threading.Thread(target=self._hear, args=(self._child,), daemon=True).start()
+        threading.Thread(target=self._hear, args=(self._child,), name="nvml child", daemon=True).start()
         # A new one keeps the place of a GPU that it cannot find any more (P8, P9).
         known = [{name: gpu.get(name) for name in _IDENTITY} for gpu in self._gpus if not gpu.get("parent")]
         self._write(self._boot({"mode": "gpu", "nvml": nvml, "interval_s": None, "known": known}))
@@ -197,6 +205,8 @@ class Driver:
                     self._changed.notify_all()
         status = child.wait()
         with self._changed:
+            _close(child.stdin)
+            _close(child.stdout)
             self._over(child, status)
             self._changed.notify_all()
 
@@ -239,10 +249,15 @@ class Driver:
             if child is None or child.stdin is None:
                 return
             self._left.append(child)
-            try:
-                child.stdin.close()
-            except OSError:
-                pass
+            _close(child.stdin)
+
+
+def _close(pipe: Optional[IO[bytes]]) -> None:
+    try:
+        if pipe is not None:
+            pipe.close()
+    except OSError:
+        pass  # what was not written yet: nobody is there to read it
 
 
 # ------------------------------------------------------------------------------------------- before it is asked

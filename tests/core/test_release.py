@@ -108,6 +108,13 @@ def test_the_same_look_twice_is_one_sample() -> None:
     assert told(of(before()), look(104, [gpu(0.4, {})]), look(104, [gpu(0.4, {})])).state is State.PENDING
 
 
+def test_what_the_driver_told_before_is_no_second_sample() -> None:
+    """A look whose driver did not answer in time has the figures of the look before, at a time of its own."""
+    first, second = (msgspec.structs.replace(look(at, [gpu(0.4, {})]), sampled_at=104.0) for at in (104.0, 105.0))
+    assert told(of(before()), first, second).state is State.PENDING
+    assert told(of(before()), first, msgspec.structs.replace(second, sampled_at=105.0)).state is State.PROVED
+
+
 def test_a_slow_release_waits_for_the_memory() -> None:
     proof = Proof(of(before()))
     for second in range(8):
