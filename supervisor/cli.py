@@ -150,7 +150,7 @@ def _add_output(parser: _Parser) -> None:
     add = parser.add_argument
     add("--variant", metavar="NAME", help="a variant of the profile")
     add("--json", action="store_true", help="JSON lines on standard output")
-    add("--events", choices=("all",), help="with --json: log lines too")
+    add("--events", choices=("all",), help="with --json: log lines and looks at the GPUs too")
     add("--record", metavar="FILE", help="write the whole stream to FILE, which must not exist")
 
 

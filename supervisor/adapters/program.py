@@ -6,6 +6,7 @@ user's ever stands in an exec string, whatever the login shell is.
 
 from __future__ import annotations
 
+import ast
 import json
 import zlib
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ EXEC = f'exec /bin/sh -c \'read -r p; case $p in "~/"*) p=$HOME/${{p#??}};; esac
 """The one string that is ever executed on a node."""
 
 TOO_OLD_STATUS = 86
+_ALONE = ("tail", "relay")
+"""Modes that are a channel of their own and start nothing."""
 
 _BOOT = """
 import sys
@@ -73,10 +76,34 @@ def _modules() -> Mapping[str, str]:
     return out
 
 
+@cache
+def _modules_of(mode: str) -> Mapping[str, str]:
+    """What one mode needs: a relay is started for each exchange, and must not carry the whole program each time."""
+    modules = _modules()
+    if mode not in _ALONE:
+        return modules  # the serving mode starts the others from its own copy
+    wanted, todo = {PACKAGE, f"{PACKAGE}.main"}, [f"{PACKAGE}.{mode}"]
+    while todo:
+        name = todo.pop()
+        if name not in wanted:
+            wanted.add(name)
+            todo += [f"{PACKAGE}.{found}" for found in _imports(modules[name])]
+    return {name: modules[name] for name in wanted}
+
+
+def _imports(source: str) -> list[str]:
+    """The siblings that a module imports."""
+    out: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            out += [node.module] if node.module else [alias.name for alias in node.names]
+    return out
+
+
 def stdin_of(python: str, args: Mapping[str, Any]) -> bytes:
     """Everything that is written to the exec string's stdin before the conversation begins."""
     if "\n" in python or not python:
         raise ValueError(f"not a path of an interpreter: {python!r}")
-    program = {"modules": _modules(), "boot": boot_code(), "code": CODE, "args": dict(args)}
+    program = {"modules": _modules_of(str(args["mode"])), "boot": boot_code(), "code": CODE, "args": dict(args)}
     body = zlib.compress(json.dumps(program).encode(), 6)
     return f"{python}\n".encode() + boot_code().encode() + b"%d\n" % len(body) + body
