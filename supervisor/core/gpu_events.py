@@ -50,11 +50,15 @@ def safe(snapshot: Snapshot) -> Snapshot:
             for gpu in snapshot.gpus
         ),
         processes=tuple(
-            replace(item, title=sanitise(item.title), comm=sanitise(item.comm), user=sanitise(item.user))
+            replace(item, title=_line(item.title), comm=_line(item.comm), user=_line(item.user))
             for item in snapshot.processes
         ),
-        past=tuple(replace(item, title=sanitise(item.title)) for item in snapshot.past),
+        past=tuple(replace(item, title=_line(item.title)) for item in snapshot.past),
     )
+
+
+def _line(text: str) -> str:
+    return sanitise(" ".join(text.split()))
 
 
 def ours_bytes(snapshot: Snapshot, run_id: str, tree: Iterable[int]) -> int | None:

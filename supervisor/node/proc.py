@@ -107,9 +107,10 @@ def describe(pid: int) -> Optional[Process]:
 
 
 def title_of(pid: int) -> str:
-    """The command line without secrets, "" for a kernel thread or a zombie."""
+    """The command line in one line and without secrets, "" for a kernel thread or a zombie."""
     words = read("/proc/%d/cmdline" % pid).rstrip(b"\0").decode("utf-8", "replace").split("\0")
-    return " ".join(redact_argv([word for word in words if word]))
+    # `python -c` has a whole program in one word: its newlines would make many lines of one.
+    return " ".join(" ".join(redact_argv([word for word in words if word])).split())
 
 
 def started_at(start_ticks: int) -> float:

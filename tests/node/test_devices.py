@@ -127,6 +127,14 @@ def test_ports_of_holders_are_told(dev: Path, run: list[subprocess.Popen[bytes]]
     assert {(inode, port) for inode in inodes} <= by_file
 
 
+def test_a_title_is_one_line(run: list[subprocess.Popen[bytes]]) -> None:
+    """A program in `python -c` has lines; each of them broke the table that the title stands in."""
+    process = python(run, "import time\nprint(flush=True)\n\ntime.sleep(600)")
+    described = proc.describe(process.pid)
+    assert described is not None
+    assert described["title"] == f"{sys.executable} -c import time print(flush=True) time.sleep(600)"
+
+
 def test_a_scan_goes_on_where_it_stopped(dev: Path, run: list[subprocess.Popen[bytes]]) -> None:
     holder = python(run, OPEN, dev / "nvidia0")
     scan = devices.Scan()
