@@ -44,6 +44,7 @@ class Looker:
         self._keepers: Dict[Key, Optional[str]] = {}
         self._ports: Dict[Key, List[int]] = {}
         self._coverage = "none"
+        self._told: Dict[Key, Tuple[Any, Json]] = {}
         self._in_d: Dict[Key, int] = {}
         self._unexplained: Dict[str, int] = {}
         self._folders: Dict[str, Optional[str]] = {}
@@ -104,6 +105,7 @@ class Looker:
                 self._files[key] = scan.found[pid]
             if pid in scan.ports:
                 self._ports[key] = scan.ports[pid]
+        self._told = {}  # what is told of a process rests on this scan
         for (pid, _), fixed in self._known.items():
             fixed["title"] = proc.title_of(pid)[:300] or fixed["title"]  # a worker names itself after it was forked
 
@@ -127,9 +129,11 @@ class Looker:
         return known[1]
 
     @staticmethod
-    def _with_files(processes: Iterable[Json], held: Dict[int, Dict[str, Optional[int]]]) -> Dict[int, Json]:
+    def _with_files(
+        processes: Iterable[Json], held: Dict[int, Dict[str, Optional[int]]]
+    ) -> Dict[int, Dict[str, Optional[int]]]:
         """Holders in the widest sense: in a list, or with a GPU's own device file open."""
-        out: Dict[int, Json] = {pid: dict(amounts) for pid, amounts in held.items()}
+        out: Dict[int, Dict[str, Optional[int]]] = dict(held)
         for process in processes:
             if process["devices"] and process["pid"] not in out:
                 out[process["pid"]] = {}
@@ -164,18 +168,22 @@ class Looker:
             for pid, found in stats.items()
             if found["state"] == "D"
         }
-        out = []
+        before, self._told = self._told, {}
         for pid in sorted(stats):
-            described = self._describe(pid, stats[pid], pid in holders, alive_leaders)
-            if described is not None:
-                out.append(described)
-        self._inherit_runs(out)
+            self._describe(pid, stats[pid], pid in holders, alive_leaders, before)
+        out = [described for _, described in self._told.values()]
+        self._inherit_runs(out, {id(described) for _, described in before.values()})
         return out
 
-    def _inherit_runs(self, processes: List[Json]) -> None:
-        """A process without the mark belongs to the run of what is above it, or of the keeper that took it in."""
+    def _inherit_runs(self, processes: List[Json], known: Set[int]) -> None:
+        """A process without the mark belongs to the run of what is above it, or of the keeper that took it in.
+
+        `known`: ids of the items that stood so in the last look.
+        """
         by_pid = {item["pid"]: item for item in processes}
         for item in processes:
+            if id(item) in known:
+                continue
             above = by_pid.get(item["ppid"])
             while item["run_id"] is None and above is not None and self._keeps(item) is None:
                 item["run_id"] = above["run_id"] or self._keeps(above)
@@ -190,20 +198,35 @@ class Looker:
             self._keepers[key] = proc.run_of(process["pid"], proc.KEEPER_MARKER)
         return self._keepers[key]
 
-    def _describe(self, pid: int, found: Json, holder: bool, leaders: Dict[int, bool]) -> Optional[Json]:
+    def _describe(
+        self, pid: int, found: Json, holder: bool, leaders: Dict[int, bool], before: Dict[Key, Tuple[Any, Json]]
+    ) -> None:
+        """Note one process in `_told`: as it stood there before, where nothing of it has changed."""
         key = (pid, found["start_ticks"])
-        fixed = self._known.get(key)
-        if fixed is None:
-            fixed = self._fixed(pid, found)
-            if fixed is None:
-                return None
-            self._known[key] = fixed
         sid = found["sid"]
         if sid not in leaders:
             leader = proc.stat(sid) if sid > 0 else None
             leaders[sid] = leader is not None and leader["state"] not in proc.DEAD_STATES
         looks = self._in_d.get(key, 0)
-        return dict(
+        state = (
+            found["ppid"],
+            found["pgid"],
+            found["state"],
+            found["comm"],
+            found["threads"],
+            leaders[sid],
+            looks,
+            holder,
+        )
+        last = before.get(key)
+        if last is not None and last[0] == state and not looks:
+            self._told[key] = last
+            return
+        fixed = self._known.get(key) or self._fixed(pid, found)
+        if fixed is None:
+            return
+        self._known[key] = fixed
+        described = dict(
             fixed,
             ppid=found["ppid"],
             pgid=found["pgid"],
@@ -218,6 +241,7 @@ class Looker:
             ports=self._ports.get(key, []),
             leader_alive=leaders[sid],
         )
+        self._told[key] = (state, described)
 
     def _fixed(self, pid: int, found: Json) -> Optional[Json]:
         """What does not change, and its title, which is read anew with each scan of the descriptors."""

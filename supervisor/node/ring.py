@@ -16,7 +16,7 @@ Json = Dict[str, Any]
 Key = Tuple[int, int]
 
 KEPT_S = 15 * 60.0
-ENTRIES_MAX = 512
+ENTRIES_MAX = 4096
 WRITE_EVERY_S = 5.0
 REFRESH_S = 60.0
 _FILE = "gpu-holders.json"
@@ -46,7 +46,7 @@ class Ring:
             except (KeyError, TypeError, ValueError):
                 continue  # a foreign hand was in the file
 
-    def see(self, holders: Iterable[Mapping[str, Any]], held: Mapping[int, Mapping[str, Optional[int]]]) -> None:
+    def see(self, holders: Iterable[Mapping[str, Any]], held: Mapping[int, Dict[str, Optional[int]]]) -> None:
         """Remember the processes of a look, with what each holds on which GPU."""
         now = time.time()
         for process in holders:
@@ -54,22 +54,15 @@ class Ring:
             if amounts is None:
                 continue
             key = (process["pid"], process["start_ticks"])
-            old = self._entries.get(key)
-            entry = {
-                "pid": process["pid"],
-                "start_ticks": process["start_ticks"],
-                "title": process["title"] or process["comm"],
-                "uid": process["uid"],
-                "run_id": process["run_id"],
-                "held": dict(amounts),
-                "last_at": now,
-            }
-            if old is not None:
-                if not entry["title"]:  # a zombie has no command line any more
-                    entry["title"] = old["title"]
-                entry["run_id"] = entry["run_id"] or old["run_id"]
-            self._changed = self._changed or old is None or set(old["held"]) != set(amounts)
-            self._entries[key] = entry
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = {"pid": key[0], "start_ticks": key[1], "title": "", "run_id": None}
+                entry["held"] = None
+            self._changed = self._changed or entry["held"] is None or entry["held"].keys() != amounts.keys()
+            # A zombie has no command line any more, and no environment.
+            entry["title"] = process["title"] or entry["title"] or process["comm"]
+            entry["run_id"] = process["run_id"] or entry["run_id"]
+            entry["uid"], entry["held"], entry["last_at"] = process["uid"], amounts, now
         self._forget(now)
         self._write()
 
