@@ -55,6 +55,7 @@ class Driver:
         self._sampled_at: Optional[float] = None
         self._left: List["subprocess.Popen[bytes]"] = []
         self._ends = 0
+        self._closed = 0  # how often the driver was let go: a look that went on meanwhile takes it no second time
         self._not_before = 0.0
         self._last_words = ""
 
@@ -89,13 +90,13 @@ class Driver:
             return self._told("unavailable", why)
         with self._changed:
             self._wanted += 1
-            mine = self._wanted
+            mine, closed = self._wanted, self._closed
             for _ in range(_CHILDREN):
                 problem = self._ensure(self._nvml)
                 if problem is not None:
                     return problem
                 self._wait(mine, wait_s)
-                if self._answered >= mine or self._child is not None:
+                if self._answered >= mine or self._child is not None or self._closed != closed:
                     break  # else it has just retired, and its last sample is no new one
             return self._present()
 
@@ -154,10 +155,9 @@ class Driver:
             return self._told("unavailable", self._last_words)
         other = stuck_child([child.pid for child in self._left])
         if other is not None:
-            why = "an earlier look (pid %d, state %s) still hangs in the driver since %.0f s; a second is not started"
-            told = self._told("stuck", why % (other["pid"], other["state"], other["age_s"]))
-            told["driver"]["stuck_s"] = other["age_s"]
-            return told
+            # For how long is not known: its age is that of its connection, which may have worked for hours.
+            why = "an earlier look (pid %d, state %s, %.0f s old) hangs in the driver; a second is not started"
+            return self._told("stuck", why % (other["pid"], other["state"], other["age_s"]))
         env = dict(os.environ)
         mine = proc.stat(os.getpid())
         env[MARKER] = "%d:%d" % (os.getpid(), mine["start_ticks"] if mine else 0)
@@ -201,7 +201,8 @@ class Driver:
                 continue  # a library's banner: ours are lines of JSON
             if isinstance(told, dict):
                 with self._changed:
-                    self._take(told)
+                    if child is self._child:  # else it was let go: what it still says is of no call of ours
+                        self._take(told)
                     self._changed.notify_all()
         status = child.wait()
         with self._changed:
@@ -245,11 +246,13 @@ class Driver:
     def close(self) -> None:
         """Let the driver go (an open handle blocks a reset): the child ends by itself at the end of its stdin."""
         with self._changed:
+            self._closed += 1
             child, self._child = self._child, None
-            if child is None or child.stdin is None:
-                return
-            self._left.append(child)
-            _close(child.stdin)
+            self._open = None
+            if child is not None and child.stdin is not None:
+                self._left.append(child)
+                _close(child.stdin)
+            self._changed.notify_all()
 
 
 def _close(pipe: Optional[IO[bytes]]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set
 
 from .redact import redact_argv
 
 MARKER = "INFERENCE_SUPERVISOR_RUN"
 KEEPER_MARKER = "INFERENCE_SUPERVISOR_KEEPER"
 """In a keeper's own environment: whose orphans it takes in."""
+_VARIABLE = re.compile(rb"(?:^|\0)[A-Za-z_][A-Za-z0-9_]*=")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DEAD_STATES = "ZXx"
@@ -151,23 +153,27 @@ def children(pid: int) -> Optional[List[int]]:
 _HAVE_CHILDREN = os.path.exists("/proc/self/task/%d/children" % os.getpid())
 
 
-def descendants(roots: Iterable[int]) -> Set[int]:
-    """The roots and everything below them."""
+def descendants(roots: Iterable[int], passed: Callable[[int], bool] = lambda _pid: False) -> Set[int]:
+    """The roots and everything below them. What is `passed` over is left out, with all below it."""
     below: Optional[Dict[int, List[int]]] = None
     seen: Set[int] = set()
+    over: Set[int] = set()
     todo = list(roots)
     while todo:
         pid = todo.pop()
         if pid in seen:
             continue
         seen.add(pid)
+        if passed(pid):
+            over.add(pid)
+            continue
         found = children(pid) if below is None else None
         if found is None:
             if below is None:
                 below = _by_parent()
             found = below.get(pid, [])
         todo += found
-    return seen
+    return seen - over
 
 
 def _by_parent() -> Dict[int, List[int]]:
@@ -180,12 +186,43 @@ def _by_parent() -> Dict[int, List[int]]:
 
 
 def run_of(pid: int, marker: str = MARKER) -> Optional[str]:
-    """The run id that a process carries in its environment, None without one or where we may not look."""
-    name = marker.encode() + b"="
+    """The run id that a process carries in its environment, None without one or where we may not look.
+
+    None too for a process of a session that somebody else opened: whoever copies a server's environment into his shell
+    does not make his processes the run's.
+    """
+    found = _named_in(pid, (marker,)).get(marker)
+    return found if found is None or marker != MARKER or _session_fits(pid, found) else None
+
+
+def _named_in(pid: int, names: Sequence[str]) -> Dict[str, str]:
+    """Those variables of a process' environment."""
+    out: Dict[str, str] = {}
     for item in read("/proc/%d/environ" % pid).split(b"\0"):
-        if item.startswith(name):
-            return item[len(name) :].decode("utf-8", "replace")
-    return None
+        name, _, value = item.partition(b"=")
+        if name.decode("utf-8", "replace") in names:
+            out.setdefault(name.decode(), value.decode("utf-8", "replace"))
+    return out
+
+
+def _session_fits(pid: int, run_id: str) -> bool:
+    """Whether a process that carries this run id can have come from its launch, by the session that it is in.
+
+    A run begins with a session of its own, and a process leaves its session only for a new one that it leads itself.
+    So all that come from the run are in sessions whose leaders came from it.
+    """
+    found = stat(pid)
+    if found is None or found["sid"] in (0, pid):  # 0: the leader is outside of our pid namespace
+        return True
+    leader = stat(found["sid"])
+    if leader is None or dead(leader):
+        return True  # nobody else gets this pid while its session has members
+    environment = read("/proc/%d/environ" % found["sid"])
+    marks = [item for item in environment.split(b"\0") if item.startswith(MARKER.encode() + b"=")]
+    if not marks:
+        # Without any variable that can be read it may be a title written over them, or another user's.
+        return not _VARIABLE.search(environment)
+    return marks[0].partition(b"=")[2].decode("utf-8", "replace") == run_id
 
 
 def marked(run_id: str) -> Set[int]:
@@ -214,6 +251,7 @@ def tree(
 
     `thorough` also finds those that left the tree (double fork while no keeper lived) by the run id that they carry;
     `known` are identities that were listed before: one that left the tree and has no mark is found by them alone.
+    Never in it: another run that was launched from within this one, and whatever we ourselves run under.
     """
     starts = []
     for identity in (root, keeper, *known):
@@ -221,10 +259,26 @@ def tree(
             starts.append(identity["pid"])
     if thorough:
         starts += marked(run_id)
-    found = descendants(starts)
+    root_pid = root["pid"] if root else None
+    own = {os.getpid(), *ancestors(os.getpid())}
+    found = descendants(starts, lambda pid: pid != root_pid and _of_another_run(pid, run_id))
+    found -= own - {root_pid}  # who stops a server from a shell that came from it does not end himself first
     if keeper:
         found.discard(keeper["pid"])
-    found.discard(os.getpid())
     out = [process for process in map(describe, sorted(found)) if process is not None]
-    root_pid = root["pid"] if root else None
     return sorted(out, key=lambda item: (item["pid"] != root_pid, item["pid"]))
+
+
+def _of_another_run(pid: int, run_id: str) -> bool:
+    """Whether a process is another run's, or its keeper: launched by somebody from within this run."""
+    return any(found != run_id for found in _named_in(pid, (MARKER, KEEPER_MARKER)).values())
+
+
+def ancestors(pid: int) -> List[int]:
+    """All above a process, the nearest first; pid 1 is left out."""
+    out: List[int] = []
+    found = stat(pid)
+    while found is not None and found["ppid"] > 1 and found["ppid"] not in out:
+        out.append(found["ppid"])
+        found = stat(found["ppid"])
+    return out

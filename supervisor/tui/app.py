@@ -24,7 +24,7 @@ from supervisor.core.events import Phase
 from supervisor.errors import SupervisorError
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.stop import Stopped
-from supervisor.tui import format
+from supervisor.tui import format, format_gpus
 from supervisor.tui.screens.confirm import ConfirmScreen
 from supervisor.tui.widgets.line import Line
 from supervisor.tui.widgets.log_pane import LogPane
@@ -136,6 +136,7 @@ class ConsoleApp(App[int]):
         self._stage = Line(mask, id="stage")
         self._link = Line(mask, id="link")
         self._health = Line(mask, id="health")
+        self._gpus = Line(mask, id="gpus")
         self._panel = Panel(mask, id="panel")
         self._log_pane = LogPane(mask, id="log")
 
@@ -146,6 +147,7 @@ class ConsoleApp(App[int]):
         yield self._stage
         yield self._link
         yield self._health
+        yield self._gpus
         yield self._panel
         yield self._log_pane
         yield Footer(show_command_palette=False)
@@ -219,6 +221,8 @@ class ConsoleApp(App[int]):
         self._stage.pieces = format.stage(view, now, width)
         self._link.pieces = format.link(view.link, now)
         self._health.pieces = format.health(view.health, answers, now)
+        self._gpus.pieces = format_gpus.memory(view.gpu, view.holders, now)
+        self._gpus.display = view.gpu is not None
         self._panel.report = format.report(view, self._error)
         self._redraw_dialog()
 
@@ -279,7 +283,8 @@ class ConsoleApp(App[int]):
         order, dialog = self._dialog
         attendance = self._session.attendance
         tree = attendance.tree if attendance is not None else ()
-        dialog.show(format.victims(tree), format.consequence(order, tree, self._session.plan.grace_s))
+        held = format_gpus.held_by_pid(self._view.gpu)
+        dialog.show(format.victims(tree, held), format.consequence(order, tree, self._session.plan.grace_s))
 
     def _answered(self, yes: bool | None) -> None:
         assert self._dialog is not None

@@ -14,6 +14,7 @@ from msgspec import Struct
 from supervisor.core import events as ev
 from supervisor.core.durations import spell
 from supervisor.core.events import LinkState, Phase, Verdict
+from supervisor.core.gpu import gib
 from supervisor.supervise.hub import View
 
 Piece = tuple[str, str]
@@ -309,13 +310,16 @@ def question(order: str, title: str, node: str) -> Pieces:
     return ((f"{order.capitalize()} {title} @ {node}?", "strong"),)
 
 
-def victims(processes: Sequence[ev.Process]) -> Pieces:
-    """Every process that will be signalled, one a line."""
+def victims(processes: Sequence[ev.Process], held: Mapping[int, int | None] | None = None) -> Pieces:
+    """Every process that will be signalled, one a line. `held`: pid → bytes of GPU memory, None for no figure."""
     if not processes:
         return (("No process of the run is known to live.", "plain"),)
-    out: list[Piece] = [("    pid    uid      age  what", "dim")]
+    held = held or {}
+    out: list[Piece] = [(f"    pid    uid      age  {'GPU memory  ' if held else ''}what", "dim")]
     for process in processes:
-        out.append((f"\n{process.pid:>7} {process.uid:>6} {running(process.age_s):>8}  ", "plain"))
+        amount = (gib(held[process.pid]) if process.pid in held else "–") if held else ""
+        column = f"{amount:>10}  " if held else ""
+        out.append((f"\n{process.pid:>7} {process.uid:>6} {running(process.age_s):>8}  {column}", "plain"))
         out.append((process.title or "(no title)", "strong"))
     return tuple(out)
 

@@ -1,0 +1,160 @@
+"""Stops that meet what users do: a shell that carries our mark, a run inside a run, an interrupt, a second stop.
+
+Real commands on one stub GPU. A bystander is whoever did not come from the launch; none may ever be signalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.headless.test_zombies import orphan
+from tests.main_job.kit import QUICK, RUN_MARKER, Site, site
+from tests.node.conftest import until
+from tests.real import processes
+from tests.real.nvml import GIB, StubNvml
+from tests.real.processes import Tracker
+
+SLEEP = "import signal, sys; print('up', flush=True); signal.pause()"
+
+
+@pytest.fixture
+def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A profile on a node with one GPU."""
+    nvml_stub.gpu(base_bytes=400 << 20)
+    nvml_stub.write()
+    for name, value in nvml_stub.environment().items():
+        monkeypatch.setenv(name, value)
+    with site(tmp_path, tracker, *QUICK) as made:
+        yield made
+
+
+@contextmanager
+def bystander(run_id: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the user's own session that carries a run's id, because he exported it into his shell."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEP], stdout=subprocess.PIPE, env={**os.environ, RUN_MARKER: run_id}, **more
+    )  # type: ignore[call-overload]
+    try:
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def run_id(here: Site) -> str:
+    return str(here.records()[-1]["run_id"])
+
+
+# ------------------------------------------------------------------------------------------- bystanders
+
+
+def test_a_process_of_the_users_shell_that_exported_the_runs_id(here: Site) -> None:
+    here.serve()
+    with bystander(run_id(here)) as process:
+        stopped = here.start("stop", str(here.file))
+        assert stopped.exit_code() == 0, stopped.said
+        print(stopped.said)
+        assert process.poll() is None
+        assert f"pid {process.pid} " not in stopped.said
+
+
+def test_zombies_of_such_a_process(here: Site, nvml_stub: StubNvml) -> None:
+    here.serve()
+    ended = run_id(here)
+    assert here.start("stop", str(here.file)).exit_code() == 0
+    with open(nvml_stub.device(nvml_stub.gpus[0])) as device, bystander(ended, pass_fds=(device.fileno(),)) as process:
+        nvml_stub.claim(nvml_stub.gpus[0], process.pid, 10 * GIB)
+        cleared = here.start("zombies", str(here.file), "--kill", "--yes")
+        cleared.exit_code(60)
+        print(cleared.said)
+        assert process.poll() is None
+
+
+def test_a_stop_from_a_shell_that_carries_the_runs_id(here: Site) -> None:
+    """The supervisor, its node program and its children carry it too."""
+    here.serve()
+    stopped = here.start("stop", str(here.file), "--json", env={RUN_MARKER: run_id(here)})
+    assert stopped.exit_code() == 0, stopped.said
+    print(stopped.said)
+    assert f"pid {stopped.process.pid} " not in stopped.said
+
+
+def test_a_run_inside_a_run_is_another_run(here: Site, tmp_path: Path, tracker: Tracker) -> None:
+    """A notebook that we serve, from whose terminal somebody launches a server of another profile."""
+    inner = Site(tmp_path / "inner", tracker, *QUICK)
+    words = [sys.executable, "-m", "supervisor.cli", "--headless", str(inner.file), "--timeout", "25s"]
+    script = tmp_path / "notebook.sh"
+    script.write_text(f"#!/bin/sh\n{' '.join(words)} >{tmp_path}/inner.out 2>&1\nexec sleep 600\n")
+    script.chmod(0o755)
+    outer = tmp_path / "outer.toml"
+    outer.write_text(
+        f'name = "{here.key}"\nengine = "generic"\n[node]\nhost = "local"\nstate_dir = "{here.state_dir}"\n'
+        f'python = "{sys.executable}"\n[launch]\ncommand = "{script}"\ncwd = "{tmp_path}"\nport = {here.port}\n'
+        f'env.HOME = "{inner.home}"\nlogin_env = false\n[stop]\ngrace = "3s"\n'
+    )
+    waits = here.start("--headless", str(outer), "--json", "--timeout", "1s")
+    waits.exit_code()
+    print(waits.said)
+    try:
+        processes.poll(lambda: inner.servers_ever() and inner.lock_is_held(), 25, "the inner server")
+        root = inner.process_of("root")
+        keeper = inner.process_of("keeper")
+        processes.poll(lambda: "serving" in (tmp_path / "inner.out").read_text(), 25, "serving")
+        stopped = here.start("stop", str(outer))
+        code = stopped.exit_code(60)
+        print(stopped.said)
+        assert processes.alive(root) and processes.alive(keeper)
+        assert code == 0
+    finally:
+        inner.end()
+
+
+# ------------------------------------------------------------------------------------------- a second stop
+
+
+def test_a_stop_of_a_run_that_died_with_left_overs(here: Site, nvml_stub: StubNvml) -> None:
+    worker = orphan(here, nvml_stub)
+    stopped = here.start("stop", str(here.file), "--json")
+    assert stopped.exit_code(60) == 0, stopped.said
+    print(stopped.said)
+    assert not processes.alive(worker)
+    assert stopped.summary()["evidence"][0]["text"].startswith("proved (71.0 GiB freed on GPU 0")
+
+
+def test_a_stop_after_a_stop_finds_nothing(here: Site, nvml_stub: StubNvml) -> None:
+    here.serve()
+    nvml_stub.claim(nvml_stub.gpus[0], here.identity()[0], 40 * GIB)
+    assert here.start("stop", str(here.file)).exit_code() == 0
+    again = here.start("stop", str(here.file), "--json")
+    assert again.exit_code(10) == 0, again.said
+    print(again.said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_stop_says_so_and_the_next_one_goes_on(here: Site, nvml_stub: StubNvml, number: int) -> None:
+    here.serve()
+    nvml_stub.claim(nvml_stub.gpus[0], here.identity()[0], 40 * GIB)
+    nvml_stub.release_delay_ms = 5000
+    nvml_stub.write()
+    stopped = here.start("stop", str(here.file), "--json")
+    path = next(here.state_dir.glob("**/runs/*/run.json")).with_name("exit.json")
+    asyncio.run(until(path.exists))
+    stopped.process.send_signal(number)
+    assert stopped.exit_code() == 128 + number, stopped.said
+    print(stopped.said)
+    again = here.start("stop", str(here.file), "--json")
+    assert again.exit_code(60) == 0, again.said
+    print(again.said)
+    assert again.summary()["evidence"][0]["text"].startswith("proved (40.0 GiB freed on GPU 0")
