@@ -37,14 +37,15 @@ class Ring:
         if document.get("boot_id") != proc.boot_id():
             return  # pids of another boot are other processes
         entries = document.get("entries")
-        for entry in entries if isinstance(entries, list) else []:
-            try:
-                key = (int(entry["pid"]), int(entry["start_ticks"]))
-                known = self._entries.get(key)
-                if known is None or known["last_at"] < float(entry["last_at"]):
-                    self._entries[key] = dict(entry)
-            except (KeyError, TypeError, ValueError):
-                continue  # a foreign hand was in the file
+        for told in entries if isinstance(entries, list) else []:
+            entry = _checked(told)
+            if entry is None:
+                continue
+            key = (entry["pid"], entry["start_ticks"])
+            known = self._entries.get(key)
+            if known is None or known["last_at"] < entry["last_at"]:
+                self._entries[key] = entry
+        self._forget(time.time())  # what was forgotten here stands in the file still
 
     def see(self, holders: Iterable[Mapping[str, Any]], held: Mapping[int, Dict[str, Optional[int]]]) -> None:
         """Remember the processes of a look, with what each holds on which GPU."""
@@ -92,3 +93,24 @@ class Ring:
             records.write(self._path, {"boot_id": proc.boot_id(), "entries": entries}, sync=False)
         except OSError:
             pass  # a full disk must not hold up the look; what is in memory still tells
+
+
+def _checked(told: Any) -> Optional[Json]:
+    """An entry as we write it; None for one that a foreign hand made, which must not end every look from then on."""
+    try:
+        held = {str(uuid): None if amount is None else int(amount) for uuid, amount in (told["held"] or {}).items()}
+        last_at = float(told["last_at"])
+        run_id = told["run_id"]
+        if not (last_at <= time.time() + KEPT_S):  # NaN, too
+            return None
+        return {
+            "pid": int(told["pid"]),
+            "start_ticks": int(told["start_ticks"]),
+            "title": str(told["title"]),
+            "uid": int(told["uid"]),
+            "run_id": None if run_id is None else str(run_id),
+            "held": held,
+            "last_at": last_at,
+        }
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None

@@ -110,3 +110,27 @@ def test_an_answer_to_an_older_question_is_not_taken_for_the_newest(made: list[d
     assert first["sampled_at"] is None and first["driver"]["state"] == "stuck"
     assert one.sample(20.0)["sampled_at"] == 2.0
     one.close()
+
+
+def test_a_look_that_goes_on_while_the_driver_is_let_go_takes_it_no_second_time(made: list[driver.Driver]) -> None:
+    """`gpu_end` comes while a watch waits for its sample: whoever wants to reset the GPU must find nobody on it."""
+    one, lives = a_driver("sys.stdin.read()")
+    told: list[dict[str, object]] = []
+    looking = threading.Thread(target=lambda: told.append(one.sample(20.0)))
+    looking.start()
+    poll(lambda: one.child_pid is not None, 10.0, "the child")
+    one.close()
+    looking.join(10.0)
+    assert told and len(lives) == 1 and one.child_pid is None
+
+
+def test_what_a_child_says_after_it_was_let_go_is_not_heard(made: list[driver.Driver]) -> None:
+    one, lives = a_driver(
+        "for line in sys.stdin: sample(json.loads(line)['id'], 'GPU-%d' % life)\nif life == 1: sample(99, 'GPU-late')\n"
+    )
+    assert one.sample(20.0)["sampled_at"] == 1.0
+    one.close()
+    poll(lambda: all(t.name != "nvml child" for t in threading.enumerate()), 10.0, "the end of the child")
+    told = one.sample(20.0)
+    assert told["gpus"][0]["uuid"] == "GPU-2" and lives[1]["known"][0]["uuid"] == "GPU-1"  # type: ignore[index]
+    one.close()
