@@ -64,6 +64,7 @@ class Attendance:
         self._last_words: tuple[ev.Log, ...] = ()
         self._our_stop = self._gone = self._stop_seen = False
         self.tree: tuple[ev.Process, ...] = ()
+        self.tree_at = desk.clock.now()
         self.holding = Holding(plan, run.run_id, connection, desk)
 
     @property
@@ -143,7 +144,7 @@ class Attendance:
                 pass
 
     def _tree(self, now: float, raw: list[dict[str, Any]]) -> None:
-        self.tree = processes(raw)
+        self.tree, self.tree_at = processes(raw), now
         known = self._run.root
         root = next((p for p in self.tree if known is not None and p.pid == known.pid), None)
         if root is None and self._plan.detaches and self.tree:

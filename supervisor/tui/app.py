@@ -44,6 +44,10 @@ class Attended(Protocol):
     def tree(self) -> Sequence[ev.Process]:
         """Its processes, as last told by the node."""
 
+    @property
+    def tree_at(self) -> float:
+        """When that was: their ages have gone on since."""
+
     async def verify_again(self) -> None:
         """Ask for a generation at the next look."""
 
@@ -284,7 +288,8 @@ class ConsoleApp(App[int]):
         attendance = self._session.attendance
         tree = attendance.tree if attendance is not None else ()
         held = format_gpus.held_by_pid(self._view.gpu)
-        dialog.show(format.victims(tree, held), format.consequence(order, tree, self._session.plan.grace_s))
+        older_s = self._session.desk.clock.now() - attendance.tree_at if attendance is not None else 0.0
+        dialog.show(format.victims(tree, held, older_s), format.consequence(order, tree, self._session.plan.grace_s))
 
     def _answered(self, yes: bool | None) -> None:
         assert self._dialog is not None

@@ -310,8 +310,15 @@ def question(order: str, title: str, node: str) -> Pieces:
     return ((f"{order.capitalize()} {title} @ {node}?", "strong"),)
 
 
-def victims(processes: Sequence[ev.Process], held: Mapping[int, int | None] | None = None) -> Pieces:
-    """Every process that will be signalled, one a line. `held`: pid → bytes of GPU memory, None for no figure."""
+def victims(
+    processes: Sequence[ev.Process], held: Mapping[int, int | None] | None = None, older_s: float = 0.0
+) -> Pieces:
+    """Every process that will be signalled, one a line.
+
+    Args:
+        held: pid → bytes of GPU memory, None for no figure.
+        older_s: how long ago the processes were told.
+    """
     if not processes:
         return (("No process of the run is known to live.", "plain"),)
     held = held or {}
@@ -319,7 +326,7 @@ def victims(processes: Sequence[ev.Process], held: Mapping[int, int | None] | No
     for process in processes:
         amount = (gib(held[process.pid]) if process.pid in held else "–") if held else ""
         column = f"{amount:>10}  " if held else ""
-        out.append((f"\n{process.pid:>7} {process.uid:>6} {running(process.age_s):>8}  {column}", "plain"))
+        out.append((f"\n{process.pid:>7} {process.uid:>6} {running(process.age_s + older_s):>8}  {column}", "plain"))
         out.append((process.title or "(no title)", "strong"))
     return tuple(out)
 

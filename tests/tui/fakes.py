@@ -34,9 +34,15 @@ class FakePlan(Struct):
 
 
 class FakeAttendance:
-    def __init__(self, tree: Sequence[ev.Process]) -> None:
+    def __init__(self, tree: Sequence[ev.Process], clock: StandingClock) -> None:
         self.tree = tuple(tree)
+        self._clock = clock
         self.verified_again = 0
+
+    @property
+    def tree_at(self) -> float:
+        """Just now."""
+        return self._clock.now()
 
     async def verify_again(self) -> None:
         self.verified_again += 1
@@ -49,7 +55,7 @@ class FakeSession:
         self.clock = StandingClock()
         self.desk = Desk(clock=self.clock, verify=verify, on_phase=lambda _change: None)
         self.plan = FakePlan()
-        self.attendance: FakeAttendance | None = FakeAttendance(tree) if tree else None
+        self.attendance: FakeAttendance | None = FakeAttendance(tree, self.clock) if tree else None
         self.orders: list[str] = []
         self.runs = 0
         self.cancelled = 0

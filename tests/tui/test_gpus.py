@@ -7,7 +7,7 @@ import pytest
 from supervisor.core.gpu import Coverage, Driver, DriverState, Gpu, GpuState, Memory, Use
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.core.holder import Holder, HolderClass
-from supervisor.tui import format_gpus
+from supervisor.tui import format, format_gpus
 from supervisor.tui.widgets.line import Line
 from tests.tui.fakes import FakeSession
 from tests.tui.test_console import SMALL, TREE, WIDE, console, shows, until
@@ -57,6 +57,12 @@ def test_a_process_on_several_gpus_holds_their_sum_and_a_missing_figure_is_none(
     assert format_gpus.held_by_pid(look(0, 10, 20)) == {TREE[1].pid: 30 * GIB}
     assert format_gpus.held_by_pid(look(0, 10, None)) == {TREE[1].pid: None}
     assert format_gpus.held_by_pid(None) == {}
+
+
+def test_ages_go_on_while_nothing_is_told() -> None:
+    """The node tells the tree when it changes: a dialog after an hour of serving said "1 s"."""
+    said = "".join(piece for piece, _role in format.victims(TREE, older_s=3600.0))
+    assert "1:06:41" in said and "1:00:07" in said and "GPU memory" not in said
 
 
 @pytest.mark.asyncio
