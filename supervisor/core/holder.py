@@ -162,6 +162,13 @@ class Look:
         gone = [item for item in gone if now is None or item.start_ticks != now.start_ticks]
         return max(gone, key=lambda item: item.last_at, default=None)
 
+    def sees_every_pid(self) -> bool:
+        """Whether a pid that is not here is nobody's: not in a container, and not where /proc hides other users'."""
+        mine = self.snapshot.uid
+        if self.snapshot.container:
+            return False
+        return mine == 0 or any(process.uid != mine for process in self.snapshot.processes)
+
     def readable(self) -> bool:
         """Whether the holders of every namespace and user are seen: only then memory can be said to have none."""
         driver_ok = self.snapshot.driver.state is DriverState.OK

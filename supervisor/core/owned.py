@@ -89,6 +89,10 @@ def _defunct(look: Look, process: HolderProcess, base: Holder) -> Holder:
     name = f", {(parent.title or parent.comm)[:60]}," if parent is not None and (parent.title or parent.comm) else ""
     why = f"It is dead and was not collected by its parent, pid {process.ppid}{name} so no signal does anything to it."
     advice = f"Its parent, pid {process.ppid}, has to collect it: end that one if it will not."
+    if process.ppid <= 1:
+        advice = "Only pid 1 can collect it, and it does not: a restart of the container does."
+        if not look.snapshot.container:
+            advice = "Its parent, pid 1, collects it in a moment: look again."
     return replace(_with(base, HolderClass.DEFUNCT, why, advice), zombie=zombie)
 
 

@@ -64,11 +64,13 @@ def _inherit(
     ]
     words = f"pid {pid}" if past is None else f"pid {pid}, which was {(past.title or 'without a name')[:60]},"
     state = "is dead" if dead is not None else "is gone"
+    all_of_them = tuple(sorted(holder.pid or 0 for holder in heirs))
     for holder in heirs:
-        share = {1: "", 2: ", and so has one other"}.get(len(heirs), f", and so have {len(heirs) - 1} others")
+        others = {1: "", 2: ", and so has one other"}.get(len(heirs), f", and so have {len(heirs) - 1} others")
         why = f"NVML names {words} with {look.amounts(held)}; that one {state}"
-        why = f"{why}, and this one has its device files open{share}."
-        holders[holder.pid or 0] = _heir(look, holder, why, held if len(heirs) == 1 else dict.fromkeys(held))
+        why = f"{why}, and this one has its device files open{others}."
+        share = held if len(heirs) == 1 else dict.fromkeys(held)
+        holders[holder.pid or 0] = _heir(look, holder, why, share, all_of_them)
     if heirs and dead is not None:
         pids = ", ".join(str(holder.pid) for holder in heirs[:8])
         holders[pid] = replace(holders[pid], advice=f"End who still has its device files open: pid {pids}")
@@ -98,12 +100,25 @@ def _related(look: Look, holder: Holder, pid: int, past: Past | None, is_here: b
         return True
     if past is not None and past.run_id is not None and past.run_id == process.run_id:
         return True
-    if is_here or (past is not None and past.uid != process.uid):
+    if is_here or (past is not None and past.uid != process.uid) or not _creator_gone(look, process):
         return False
-    return past is None or look.snapshot.at - past.last_at > TEARDOWN_S
+    if past is None:
+        return look.sees_every_pid()
+    return look.snapshot.at - past.last_at > TEARDOWN_S
 
 
-def _heir(look: Look, holder: Holder, why: str, held: dict[str, int | None]) -> Holder:
+def _creator_gone(look: Look, process: HolderProcess) -> bool:
+    """Whether it can be what a dead process forked. What leads a group of its own was started for itself (a job of a
+    shell, a service), and one whose parent may have created it (a notebook's kernel) is that one's."""
+    parent = look.by_pid.get(process.ppid)
+    if process.pgid == process.pid:
+        return False
+    return process.ppid == 1 or (parent is not None and look.known.is_adopter(parent))
+
+
+def _heir(
+    look: Look, holder: Holder, why: str, held: dict[str, int | None], all_of_them: tuple[int, ...] = ()
+) -> Holder:
     process = look.by_pid[holder.pid or 0]
     evidence = (*holder.evidence, why)
     if holder.class_ in (HolderClass.OURS_ORPHAN, HolderClass.OTHER_USER, HolderClass.OTHER_NAMESPACE):
@@ -111,6 +126,9 @@ def _heir(look: Look, holder: Holder, why: str, held: dict[str, int | None]) -> 
     if holder.class_ is HolderClass.FOREIGN_ORPHAN and look.known.engine_of(process) is not None:
         return replace(holder, evidence=evidence, held=held)
     advice = f"Ending it gives the memory back: supervisor zombies HOST --kill {holder.pid}"
+    if len(all_of_them) > 1:
+        pids = " ".join(map(str, all_of_them))
+        advice = f"The memory comes back when the last of these has ended: supervisor zombies HOST --kill {pids}"
     if holder.killable == "no":
         advice = holder.advice
     return replace(holder, class_=HolderClass.HEIR, evidence=evidence, held=held, advice=advice, zombie=True)
@@ -238,7 +256,7 @@ def _explain(look: Look, holders: dict[int, Holder], gpu: Gpu, unexplained: int,
             why = f"On {where} {gib(unexplained)} have no owner in NVML's list, and this process has that GPU open."
             held = dict(holder.held)
             held[gpu.uuid] = unexplained if len(heirs) == 1 else None
-            holders[pid] = _heir(look, holder, why, held)
+            holders[pid] = _heir(look, holder, why, held, tuple(sorted(item.pid or 0 for item in heirs)))
     if hidden:
         for holder in others:
             why = (

@@ -47,6 +47,7 @@ class Looker:
         self._told: Dict[Key, Tuple[Any, Json]] = {}
         self._in_d: Dict[Key, int] = {}
         self._unexplained: Dict[str, int] = {}
+        self._counted_at: Optional[float] = None
         self._folders: Dict[str, Optional[str]] = {}
         self._namespace = _namespace("self")
 
@@ -59,7 +60,9 @@ class Looker:
             if sample["driver"]["state"] == "absent":
                 return dict(self._frame(sample), processes=[], runs=[], past=[], looks={})
             self._scan_files(scan)
-            self._count_unexplained(sample["gpus"])
+            if sample["sampled_at"] != self._counted_at:  # the same figures told again are no second look
+                self._counted_at = sample["sampled_at"]
+                self._count_unexplained(sample["gpus"])
             held = _held(sample["gpus"])
             processes = self._processes(held)
             self._ring.see(processes, self._with_files(processes, held))

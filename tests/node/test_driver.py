@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.node import driver
+from supervisor.node import driver, holders
 from tests.real.processes import poll
 
 SAMPLE = """
@@ -134,3 +134,24 @@ def test_what_a_child_says_after_it_was_let_go_is_not_heard(made: list[driver.Dr
     told = one.sample(20.0)
     assert told["gpus"][0]["uuid"] == "GPU-2" and lives[1]["known"][0]["uuid"] == "GPU-1"  # type: ignore[index]
     one.close()
+
+
+def test_the_same_figures_told_again_are_no_second_look(tmp_path: Path) -> None:
+    """A driver that hangs, or two who ask at once: ghost memory is told after three looks of the driver's own."""
+    memory = {"used_bytes": 8 << 30, "total_bytes": 80 << 30}
+
+    class Source:
+        child_pid = None
+        sampled_at = 1.0
+
+        def sample(self, wait_s: float) -> dict[str, object]:
+            gpu = {"uuid": "GPU-0", "index": 0, "state": "ok", "memory": memory, "uses": []}
+            return {"driver": {"state": "stuck", "why": ""}, "gpus": [gpu], "sampled_at": self.sampled_at}
+
+    source = Source()
+    looker = holders.Looker(str(tmp_path), source)  # type: ignore[arg-type]
+    counts = []
+    for sampled_at in (1.0, 1.0, 1.0, 2.0, 2.0):
+        source.sampled_at = sampled_at
+        counts.append(looker.look(wait_s=0.0, scan=False)["looks"])
+    assert counts == [{"GPU-0": 1}, {"GPU-0": 1}, {"GPU-0": 1}, {"GPU-0": 2}, {"GPU-0": 2}]
