@@ -259,12 +259,16 @@ def tree(
             starts.append(identity["pid"])
     if thorough:
         starts += marked(run_id)
-    root_pid = root["pid"] if root else None
-    own = {os.getpid(), *ancestors(os.getpid())}
-    found = descendants(starts, lambda pid: pid != root_pid and _of_another_run(pid, run_id))
-    found -= own - {root_pid}  # who stops a server from a shell that came from it does not end himself first
-    if keeper:
-        found.discard(keeper["pid"])
+    root_pid, keeper_pid = root["pid"] if root else None, keeper["pid"] if keeper else None
+    me = os.getpid()
+
+    def passed(pid: int) -> bool:
+        # Our own children go with us: the one that is in the driver must not be killed there.
+        return pid != root_pid and ((pid == me and pid != keeper_pid) or _of_another_run(pid, run_id))
+
+    found = descendants(starts, passed)
+    # Who stops a server from a shell that came from it does not end himself first.
+    found -= {me, keeper_pid, *ancestors(me)} - {root_pid}
     out = [process for process in map(describe, sorted(found)) if process is not None]
     return sorted(out, key=lambda item: (item["pid"] != root_pid, item["pid"]))
 

@@ -259,7 +259,9 @@ def _tree(server: Server, request: Json) -> Json:
         raise Refusal("no_run", "there is no run %s on this node" % request["run_id"])
     run = described["run"]
     known = request.get("known") or ()
-    tree = proc.tree(run["run_id"], run.get("root"), run.get("keeper"), thorough=True, known=known)
+    # Of another boot: whoever has these pids and start ticks now is a bystander.
+    root, keeper = (run.get("root"), run.get("keeper")) if run.get("boot_id") == proc.boot_id() else (None, None)
+    tree = proc.tree(run["run_id"], root, keeper, thorough=True, known=known)
     return {"tree": tree, "gpu_baseline": run.get("gpu_baseline") or {}}
 
 
@@ -285,6 +287,8 @@ def _write_stop(server: Server, request: Json) -> Json:
     standing = records.read(path)
     if standing is not None:
         return standing
+    if records.read(os.path.join(folder, "exit.json")) is not None:
+        return {}  # only what ends after it was stopped: who ends the left-overs of a failure did not stop that run
     document = {"by": request["by"], "at": time.time()}
     records.write(path, document)
     return document
