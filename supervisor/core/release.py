@@ -105,7 +105,7 @@ class Proof:
         eyes = Eyes(snapshot, self._ours, self._claim.run_ids)
         state = snapshot.driver.state
         if state is DriverState.ABSENT and not self._spaces:
-            return Verdict(state=State.NO_GPU, text="no GPU is there to be released")
+            return Verdict(state=State.NO_GPU, text="there is no GPU on this node")
         if state is not DriverState.OK:
             scanned = snapshot.coverage is not Coverage.NONE
             if self._claim.untouched and scanned and not eyes.touching() and not eyes.names_ours():
@@ -159,7 +159,8 @@ class Proof:
             return _pending("released in one look; a second one is needed")
         if not spaces:
             return Verdict(state=State.NO_GPU, text=_UNTOUCHED)
-        took_s = self._good_at - self._claim.at if self._claim.at else None
+        watched = any(space.held.used_bytes is not None for space in spaces)
+        took_s = self._good_at - self._claim.at if self._claim.at and watched else None
         return _proved(spaces, took_s, self._claim)
 
 

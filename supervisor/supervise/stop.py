@@ -109,9 +109,10 @@ async def stop_run(
 
 
 def _gone(taken: TakenDown, count: int, verdict: Verdict, *, idle: bool) -> Stopped:
-    text = f"all {count} processes are gone after {taken.took_s:.1f} s (signals by {taken.how}"
+    who = "the process is" if count == 1 else f"all {count} processes are"
+    text = f"{who} gone after {taken.took_s:.1f} s (signals by {taken.how}"
     text += f", {taken.killed} by KILL)" if taken.killed else ")"
-    if idle:
+    if not count:
         text = "no process of it was there to be stopped"
     text = f"{text}; {verdict.text}"
     return Stopped(gone=True, killed=taken.killed, left=(), text=text, release=verdict.release, idle=idle)
@@ -138,6 +139,52 @@ async def stop_live(
         by=by,
         grace_s=plan.grace_s,
         tell=tell,
+    )
+
+
+async def stop_left_overs(
+    client: NodeClient,
+    plan: Plan,
+    *,
+    clock: Clock,
+    by: str,
+    tell: Callable[[str], None],
+) -> Stopped | None:
+    """Where no run lives: stop what is left of the ended ones, and prove a release that can still be under way.
+
+    A stop that was broken off, or a server that was killed, leaves both. None: there is neither.
+    """
+    now = (await client.request("ping"))["now"]
+    ended = [item for item in (await client.request("runs"))["runs"] if item["key"] == plan.key and not item["live"]]
+    done = []
+    for item in ended:
+        run_id, at = item["run_id"], (item["exit"] or {}).get("at")
+        left = (await client.request("tree", key=plan.key, run_id=run_id))["tree"]
+        if not left and (at is None or not 0 <= now - at < RELEASE_WAIT_S):
+            continue
+        if left:
+            tell(f"run {run_id} has ended and left {_count(len(left))}")
+        stopped = await stop_run(
+            client, clock=clock, key=plan.key, run_id=run_id, root=None, by=by, grace_s=plan.grace_s, tell=tell
+        )
+        done.append(stopped)
+    return _together(done) if done else None
+
+
+def _count(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
+
+
+def _together(done: list[Stopped]) -> Stopped:
+    """Several stops as one: as good as the worst of them."""
+    worst = next((item for item in done if not (item.released or item.idle)), done[0])
+    return Stopped(
+        gone=all(item.gone for item in done),
+        killed=sum(item.killed for item in done),
+        left=tuple(process for item in done for process in item.left),
+        text="; ".join(item.text for item in done),
+        release=worst.release,
+        idle=all(item.idle for item in done),
     )
 
 

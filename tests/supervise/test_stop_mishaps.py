@@ -6,7 +6,6 @@ Real commands on one stub GPU. A bystander is whoever did not come from the laun
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,12 @@ from tests.real import processes
 from tests.real.nvml import GIB, StubNvml
 from tests.real.processes import Tracker
 
-SLEEP = "import signal, sys; print('up', flush=True); signal.pause()"
+SHELL = """
+trap 'kill $!' TERM
+INFERENCE_SUPERVISOR_RUN=$1 sleep 600 &
+echo $!
+wait
+"""
 
 
 @pytest.fixture
@@ -39,18 +43,20 @@ def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pyt
 
 
 @contextmanager
-def bystander(run_id: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the user's own session that carries a run's id, because he exported it into his shell."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLEEP], stdout=subprocess.PIPE, env={**os.environ, RUN_MARKER: run_id}, **more
-    )  # type: ignore[call-overload]
+def bystander(run_id: str, *fds: int) -> Iterator[psutil.Process]:
+    """A process of a shell with a session of its own, whose user exported a run's id there."""
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", SHELL, "sh", run_id], stdout=subprocess.PIPE, pass_fds=fds, start_new_session=True
+    )
+    assert shell.stdout is not None
+    process = psutil.Process(int(shell.stdout.readline()))
+    processes.poll(lambda: process.environ().get(RUN_MARKER) == run_id and process.name() == "sleep", 10, "its start")
     try:
-        assert process.stdout.readline()
         yield process
     finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        shell.terminate()
+        shell.wait()
+        shell.stdout.close()
 
 
 def run_id(here: Site) -> str:
@@ -65,8 +71,7 @@ def test_a_process_of_the_users_shell_that_exported_the_runs_id(here: Site) -> N
     with bystander(run_id(here)) as process:
         stopped = here.start("stop", str(here.file))
         assert stopped.exit_code() == 0, stopped.said
-        print(stopped.said)
-        assert process.poll() is None
+        assert processes.alive(process)
         assert f"pid {process.pid} " not in stopped.said
 
 
@@ -74,12 +79,11 @@ def test_zombies_of_such_a_process(here: Site, nvml_stub: StubNvml) -> None:
     here.serve()
     ended = run_id(here)
     assert here.start("stop", str(here.file)).exit_code() == 0
-    with open(nvml_stub.device(nvml_stub.gpus[0])) as device, bystander(ended, pass_fds=(device.fileno(),)) as process:
+    with open(nvml_stub.device(nvml_stub.gpus[0])) as device, bystander(ended, device.fileno()) as process:
         nvml_stub.claim(nvml_stub.gpus[0], process.pid, 10 * GIB)
         cleared = here.start("zombies", str(here.file), "--kill", "--yes")
-        cleared.exit_code(60)
-        print(cleared.said)
-        assert process.poll() is None
+        assert cleared.exit_code(60) == 0, cleared.said
+        assert processes.alive(process)
 
 
 def test_a_stop_from_a_shell_that_carries_the_runs_id(here: Site) -> None:
@@ -87,7 +91,6 @@ def test_a_stop_from_a_shell_that_carries_the_runs_id(here: Site) -> None:
     here.serve()
     stopped = here.start("stop", str(here.file), "--json", env={RUN_MARKER: run_id(here)})
     assert stopped.exit_code() == 0, stopped.said
-    print(stopped.said)
     assert f"pid {stopped.process.pid} " not in stopped.said
 
 
@@ -101,20 +104,18 @@ def test_a_run_inside_a_run_is_another_run(here: Site, tmp_path: Path, tracker: 
     outer = tmp_path / "outer.toml"
     outer.write_text(
         f'name = "{here.key}"\nengine = "generic"\n[node]\nhost = "local"\nstate_dir = "{here.state_dir}"\n'
-        f'python = "{sys.executable}"\n[launch]\ncommand = "{script}"\ncwd = "{tmp_path}"\nport = {here.port}\n'
-        f'env.HOME = "{inner.home}"\nlogin_env = false\n[stop]\ngrace = "3s"\n'
+        f'python = "{sys.executable}"\n[launch]\ncommand = "{script}"\ncwd = "{tmp_path}"\n'
+        f'env.HOME = "{inner.home}"\nlogin_env = false\n[ready]\n'
+        f'url = "http://127.0.0.1:{here.port}/health"\n[stop]\ngrace = "3s"\n'
     )
-    waits = here.start("--headless", str(outer), "--json", "--timeout", "1s")
-    waits.exit_code()
-    print(waits.said)
+    waits = here.start("--headless", str(outer), "--json", "--timeout", "5s")
+    assert waits.exit_code() == 124, waits.said
     try:
-        processes.poll(lambda: inner.servers_ever() and inner.lock_is_held(), 25, "the inner server")
+        processes.poll(lambda: bool(inner.records()) and "serving" in (tmp_path / "inner.out").read_text(), 25, "it")
         root = inner.process_of("root")
         keeper = inner.process_of("keeper")
-        processes.poll(lambda: "serving" in (tmp_path / "inner.out").read_text(), 25, "serving")
         stopped = here.start("stop", str(outer))
         code = stopped.exit_code(60)
-        print(stopped.said)
         assert processes.alive(root) and processes.alive(keeper)
         assert code == 0
     finally:
@@ -128,7 +129,6 @@ def test_a_stop_of_a_run_that_died_with_left_overs(here: Site, nvml_stub: StubNv
     worker = orphan(here, nvml_stub)
     stopped = here.start("stop", str(here.file), "--json")
     assert stopped.exit_code(60) == 0, stopped.said
-    print(stopped.said)
     assert not processes.alive(worker)
     assert stopped.summary()["evidence"][0]["text"].startswith("proved (71.0 GiB freed on GPU 0")
 
@@ -139,7 +139,6 @@ def test_a_stop_after_a_stop_finds_nothing(here: Site, nvml_stub: StubNvml) -> N
     assert here.start("stop", str(here.file)).exit_code() == 0
     again = here.start("stop", str(here.file), "--json")
     assert again.exit_code(10) == 0, again.said
-    print(again.said)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -153,8 +152,6 @@ def test_an_interrupted_stop_says_so_and_the_next_one_goes_on(here: Site, nvml_s
     asyncio.run(until(path.exists))
     stopped.process.send_signal(number)
     assert stopped.exit_code() == 128 + number, stopped.said
-    print(stopped.said)
     again = here.start("stop", str(here.file), "--json")
     assert again.exit_code(60) == 0, again.said
-    print(again.said)
     assert again.summary()["evidence"][0]["text"].startswith("proved (40.0 GiB freed on GPU 0")
