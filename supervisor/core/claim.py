@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from supervisor.core.gpu import Coverage, DriverState, Gpu, HolderProcess, Snapshot, Use, gib
@@ -139,6 +140,29 @@ def claim(
         at=snapshot.at, run_ids=wanted, ours=ours, spaces=tuple(spaces.values()),
         unknown=unknown, untouched=untouched, baseline=known,
     )  # fmt: skip
+
+
+def grown(claimed: Claim, snapshot: Snapshot, tree: Iterable[Identity]) -> Claim:
+    """With what came to it after the claim was made: a server that is stopped while it loads takes more by the second.
+
+    What fell since then stands as it was claimed.
+    """
+    ours = claimed.ours | frozenset(tree)
+    if snapshot.driver.state is not DriverState.OK:
+        return msgspec.structs.replace(claimed, ours=ours)
+    eyes = Eyes(snapshot, ours, claimed.run_ids)
+    spaces = {held.uuid: held for held in claimed.spaces}
+    for gpu in snapshot.spaces():
+        if not eyes.touches(gpu):
+            continue
+        older = spaces.get(gpu.uuid)
+        now = _held(gpu, eyes, claimed.baseline, older)
+        if older is None:
+            spaces[gpu.uuid] = now
+        elif (now.estimate_bytes or 0) > (older.estimate_bytes or 0):
+            spaces[gpu.uuid] = msgspec.structs.replace(now, others=older.others)
+    untouched = claimed.untouched and not spaces
+    return msgspec.structs.replace(claimed, ours=ours, spaces=tuple(spaces.values()), untouched=untouched)
 
 
 def late(gpu: Gpu, eyes: Eyes, claimed: Claim) -> Held:

@@ -84,7 +84,7 @@ async def clear(
     plan = await lister(())
     release = Release(look, clock=clock, run_ids=work.runs, baseline=baseline)
     try:
-        claimed = await release.before(identities(plan))
+        claimed = await release.before(identities(plan), tell)
         held = claimed.held_by(release.snapshot) if claimed is not None and release.snapshot is not None else {}
         for process in plan:
             tell(planned(process, held))

@@ -88,7 +88,7 @@ async def stop_run(
         look or looks_of(client), clock=clock, run_ids=[run_id], baseline=found["gpu_baseline"], before=before
     )  # fmt: skip
     try:
-        claimed = await release.before(identities(plan))
+        claimed = await release.before(identities(plan), tell)
         held = claimed.held_by(release.snapshot) if claimed is not None and release.snapshot is not None else {}
         for process in plan:
             tell(planned(process, held))

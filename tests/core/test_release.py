@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.core.claim import SLACK_BYTES, Claim, claim, never_looked
+from supervisor.core.claim import SLACK_BYTES, Claim, claim, grown, never_looked
 from supervisor.core.gpu import (
     GIB,
     Coverage,
@@ -220,6 +220,21 @@ def test_a_gpu_that_it_came_to_only_during_the_stop() -> None:
     verdict = last_word(claimed, *looks)
     assert verdict.state is State.UNPROVED and "GPU 1 still uses 30.4 GiB" in verdict.text
     assert told(claimed, *looks, *again(look(106, [gpu(0.4, {}), gpu(0.4, {}, 1)]), 2)).state is State.PROVED
+
+
+def test_what_it_takes_after_the_claim_is_claimed_too() -> None:
+    """Stopped while it loads: it takes more of its GPU, and another one that no look after its end names it for."""
+    claimed = of(before(gpu(10.4, {4711: 10}), gpu(0.4, {}, 1)))
+    loaded = look(102, [gpu(60.4, {4711: 60}), gpu(40.4, {4711: 40}, 1)], [mine(devices=("/dev/nvidia0",))])
+    more = grown(claimed, loaded, TREE)
+    ghost = again(look(110, [gpu(0.4, {}), gpu(40.4, {}, 1)]), 3)
+    assert told(claimed, *ghost).state is State.PROVED, "nothing but the second look can know"
+    verdict = last_word(more, *ghost)
+    assert verdict.state is State.UNPROVED and "GPU 1 still uses 40.4 GiB" in verdict.text
+    assert "100.0 GiB freed" in told(more, *again(look(110, [gpu(0.4, {}), gpu(0.4, {}, 1)]), 2)).text
+    gone = grown(more, look(104, [gpu(0.4, {}), gpu(20.4, {4711: 20}, 1)], [mine()]), TREE)
+    assert [held.ours_bytes for held in gone.spaces] == [60 * GIB, 40 * GIB], "what fell stands as it was claimed"
+    assert grown(more, look(104, [], driver=Driver(state=DriverState.STUCK)), TREE).spaces == more.spaces
 
 
 # ------------------------------------------------------------------------------------------- others

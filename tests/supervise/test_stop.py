@@ -144,6 +144,7 @@ async def test_a_driver_that_is_silent_before_the_stop_does_not_hold_it_up(monke
 
     stopped = await stop(node, gpu, clock, look=look)
     assert node.signals and stopped.gone
+    assert node.told[0] == "the GPUs' driver has not answered yet; the stop waits 0 s for it at most"
     # Never seen: proved all the same, since nothing without an owner is left on any GPU.
     assert "what was held was not seen: the driver gave no answer before the stop" in stopped.release
 
@@ -179,6 +180,37 @@ async def test_a_driver_that_never_answers_is_told_and_forbids_a_launch() -> Non
     node = FakeNode(ROOT, WORKER)
     stopped = await stop(node, gpu, clock, for_s=300, look=look)
     assert stopped.gone and not stopped.may_launch and "no more processes" in stopped.release
+
+
+async def test_a_look_that_takes_long_is_told_while_it_takes() -> None:
+    clock = ManualClock()
+    node = FakeNode(ROOT, WORKER)
+    gpu = FakeGpu(node, clock, {101: 70})
+
+    async def look(wait_s: float) -> Snapshot:
+        if not node.processes:
+            await clock.sleep(40)
+        return await gpu.look(wait_s)
+
+    stopped = await stop(node, gpu, clock, look=look)
+    waiting = [line for line in node.told if "waiting for the GPUs: their driver has not answered yet" in line]
+    assert len(waiting) == 3, "in forty seconds: after two, then every fifteen"
+    assert stopped.released
+
+
+async def test_a_gpu_that_it_comes_to_during_the_stop_is_looked_at() -> None:
+    clock = ManualClock()
+    node = FakeNode(ROOT, WORKER, obey=lambda _pid, name: name == "KILL")
+    gpu = FakeGpu(node, clock, {101: 10})
+
+    async def look(wait_s: float) -> Snapshot:
+        if node.signals:
+            gpu.held = {101: 70}
+        return await gpu.look(wait_s)
+
+    stopped = await stop(node, gpu, clock, look=look)
+    assert "70.0 GiB freed" in stopped.release
+    assert gpu.looks < 30, "every two seconds, not at each listing"
 
 
 async def test_nothing_to_stop_and_nothing_known_of_it_forbids_no_launch() -> None:

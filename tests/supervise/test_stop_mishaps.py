@@ -6,6 +6,7 @@ Real commands on one stub GPU. A bystander is whoever did not come from the laun
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -155,3 +156,43 @@ def test_an_interrupted_stop_says_so_and_the_next_one_goes_on(here: Site, nvml_s
     again = here.start("stop", str(here.file), "--json")
     assert again.exit_code(60) == 0, again.said
     assert again.summary()["evidence"][0]["text"].startswith("proved (40.0 GiB freed on GPU 0")
+
+
+# ------------------------------------------------------------------------------------------- what moves during a stop
+
+
+LOADS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+devices, claims, ready = sys.argv[1:]
+print("loads", flush=True)
+while not os.path.exists(ready):
+    time.sleep(0.02)
+held = open(devices)
+for number in (0, 1):
+    with open(f"{claims}/.{number}", "w") as file:
+        file.write(f"proc {number} {os.getpid()} C {40 << 30}\\n")
+    os.rename(f"{claims}/.{number}", f"{claims}/{os.getpid()}.{number}")
+time.sleep(600)
+"""
+
+
+def test_a_server_that_loads_while_it_is_stopped(here: Site, nvml_stub: StubNvml, tmp_path: Path) -> None:
+    """It had no GPU open when the stop began, and two when it was killed: their release is what is proved."""
+    nvml_stub.gpu(base_bytes=400 << 20)
+    nvml_stub.release_delay_ms = 3000
+    nvml_stub.write()
+    program, ready = tmp_path / "loads.py", tmp_path / "ready"
+    program.write_text(LOADS)
+    words = [sys.executable, "-I", str(program), str(nvml_stub.device(nvml_stub.gpus[0])), str(nvml_stub.claims)]
+    here.file.write_text(
+        f'name = "{here.key}"\nengine = "generic"\n[node]\nhost = "local"\nstate_dir = "{here.state_dir}"\n'
+        f'python = "{sys.executable}"\n[launch]\ncommand = {json.dumps([*words, str(ready)])}\n'
+        f'log = "{here.log}"\n[ready]\nurl = "http://127.0.0.1:{here.port}/health"\n[stop]\ngrace = "8s"\n'
+    )
+    assert here.start("--headless", str(here.file), "--timeout", "5s").exit_code() == 124
+    stopped = here.start("stop", str(here.file), "--json")
+    processes.poll(lambda: "will stop pid" in stopped.out, 20, "the plan")
+    ready.touch()
+    assert stopped.exit_code(60) == 0, stopped.said
+    assert stopped.summary()["evidence"][0]["text"].startswith("proved (80.0 GiB freed on 2 GPUs in "), stopped.said
