@@ -240,6 +240,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         """The GPU or MIG instance of this UUID."""
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
 
+    def label(self, uuid: str) -> str:
+        """A GPU for people, by NVML's index as other tools show it: "GPU 3", "MIG instance 2 of GPU 0"."""
+        gpu = self.gpu(uuid)
+        if gpu is None:
+            return f"GPU {uuid}"
+        parent = self.gpu(gpu.parent) if gpu.parent is not None else None
+        return f"MIG instance {gpu.index} of GPU {parent.index}" if parent is not None else f"GPU {gpu.index}"
+
     def spaces(self) -> Iterator[Gpu]:
         """What has memory of its own: GPUs, and instead of a GPU whose memory cannot be read, its MIG instances."""
         parents = {gpu.parent for gpu in self.gpus if gpu.parent}

@@ -50,15 +50,22 @@ def safe(snapshot: Snapshot) -> Snapshot:
             for gpu in snapshot.gpus
         ),
         processes=tuple(
-            replace(item, title=_line(item.title), comm=_line(item.comm), user=_line(item.user))
+            replace(
+                item, title=_line(item.title), comm=_line(item.comm), user=_line(item.user), run_id=_id(item.run_id)
+            )
             for item in snapshot.processes
         ),
-        past=tuple(replace(item, title=_line(item.title)) for item in snapshot.past),
+        past=tuple(replace(item, title=_line(item.title), run_id=_id(item.run_id)) for item in snapshot.past),
     )
 
 
 def _line(text: str) -> str:
     return sanitise(" ".join(text.split()))
+
+
+def _id(run_id: str | None) -> str | None:
+    """Anybody can set the variable that a run's id stands in; ours are short words."""
+    return None if run_id is None else _line(run_id)[:64]
 
 
 def ours_bytes(snapshot: Snapshot, run_id: str, tree: Iterable[int]) -> int | None:

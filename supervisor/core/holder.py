@@ -136,11 +136,7 @@ class Look:
 
     def label(self, uuid: str) -> str:
         """A GPU for people."""
-        gpu = self.gpus.get(uuid)
-        if gpu is None:
-            return f"GPU {uuid}"
-        parent = self.gpus.get(gpu.parent) if gpu.parent is not None else None
-        return f"MIG instance {gpu.index} of GPU {parent.index}" if parent is not None else f"GPU {gpu.index}"
+        return self.snapshot.label(uuid)
 
     def amounts(self, held: dict[str, int | None]) -> str:
         """ "70.8 GiB on GPU 0 and 70.8 GiB on GPU 1"."""

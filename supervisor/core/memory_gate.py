@@ -16,7 +16,7 @@ from msgspec import Struct
 from supervisor.core import command
 from supervisor.core.engine import Engine
 from supervisor.core.gpu import GIB, DriverState, Gpu, GpuState, Snapshot, gib
-from supervisor.core.holder_words import label, who
+from supervisor.core.holder_words import alike, held_of, who
 from supervisor.core.holders import Holder, HolderClass
 from supervisor.core.visible import Choice, choose, given, words_of
 
@@ -161,19 +161,18 @@ class _Gate:
         """Processes of ended runs of ours that hold a GPU."""
         bad: dict[str, list[str]] = {}
         for gpu in self.choice.gpus:
-            for holder in self.ours:
-                if gpu.uuid in holder.held:
-                    text = f"{label(gpu, self.snapshot)}: {self._held(gpu, holder)}"
-                    if _holds(gpu, holder, self.snapshot):
-                        bad.setdefault(gpu.uuid, []).append(text)
-                    else:
-                        self.warnings.append(text)
+            for group in alike(holder for holder in self.ours if gpu.uuid in holder.held):
+                text = f"{self.label(gpu)}: {self._held(gpu, group)}"
+                if any(_holds(gpu, holder, self.snapshot) for holder in group):
+                    bad.setdefault(gpu.uuid, []).append(text)
+                else:
+                    self.warnings.append(text)
         self.tell(bad)
 
     def lost(self) -> None:
         """GPUs that are off the bus."""
         bad = {
-            gpu.uuid: [f"{label(gpu, self.snapshot)} is lost{': ' + gpu.why if gpu.why else ''}"]
+            gpu.uuid: [f"{self.label(gpu)} is lost{': ' + gpu.why if gpu.why else ''}"]
             for gpu in self.choice.gpus
             if gpu.state is GpuState.LOST
         }
@@ -200,7 +199,7 @@ class _Gate:
             if total is None or free is None or free >= share * total:
                 continue
             wants = f"{source} wants {gib(int(share * total))}"
-            said = f"{label(gpu, self.snapshot)}: {gib(free)} of {gib(total)} are free, {wants}"
+            said = f"{self.label(gpu)}: {gib(free)} of {gib(total)} are free, {wants}"
             named = self._living(gpu)
             unified = gpu.memory.kind == "unified"
             margin = total * (UNIFIED_MARGIN if unified else RULE_MARGIN)
@@ -231,7 +230,7 @@ class _Gate:
             if total is None or free is None or free >= part:
                 continue
             over = f"{tp * pp} GPUs" if tp * pp > 1 else "one GPU"
-            said = f"{label(gpu, self.snapshot)}: {gib(free)} are free, and the weights are {gib(weights.bytes)} "
+            said = f"{self.label(gpu)}: {gib(free)} are free, and the weights are {gib(weights.bytes)} "
             said += f"({weights.how}) for {over}: {gib(int(part))} each"
             if unsure is None and named is not None and max(free, total - named) < least:
                 bad[gpu.uuid] = [said]
@@ -252,18 +251,17 @@ class _Gate:
             free, total = gpu.memory.free_bytes, _total(gpu)
             if free is not None and total is not None and free < NOBODY_SHARE * total and not gpu.uses:
                 self.warnings.append(
-                    f"{label(gpu, self.snapshot)}: only {gib(free)} of {gib(total)} are free, and no process is named"
+                    f"{self.label(gpu)}: only {gib(free)} of {gib(total)} are free, and no process is named"
                 )
-            for holder in self.holders:
-                if holder.class_ in silent or gpu.uuid not in holder.held:
-                    continue
-                held = holder.held[gpu.uuid]
+            here = [holder for holder in self.holders if holder.class_ not in silent and gpu.uuid in holder.held]
+            for group in alike(here):
+                held = held_of(group, gpu.uuid)
                 if held is not None and held < SMALL_BYTES:
                     continue
-                if held is None and not _named_by_driver(gpu, holder):
+                if held is None and not any(_named_by_driver(gpu, holder) for holder in group):
                     continue  # a device file that is open says nothing of memory
                 room = f"{gib(gpu.memory.free_bytes)} of {gib(_total(gpu))} are free"
-                self.warnings.append(f"{label(gpu, self.snapshot)}: {self._held(gpu, holder)}; {room}")
+                self.warnings.append(f"{self.label(gpu)}: {self._held(gpu, group)}; {room}")
         asked, seen = self.choice.asked, self.choice.visible
         if asked is not None and seen is not None and asked > seen:
             product = " × ".join(f"{name} {number}" for name, number in self.choice.factors)
@@ -272,7 +270,7 @@ class _Gate:
     def health(self) -> None:
         """GPUs that told of errors, or whose memory cannot be read."""
         for gpu in self.choice.gpus:
-            name = label(gpu, self.snapshot)
+            name = self.label(gpu)
             if gpu.state is GpuState.UNREADABLE:
                 self.warnings.append(f"{name} cannot be read{': ' + gpu.why if gpu.why else ''}")
             if gpu.xid is not None and gpu.xid.bad:
@@ -286,8 +284,9 @@ class _Gate:
         driver = self.snapshot.driver
         words = "does not answer" if driver.state is DriverState.STUCK else "cannot be used"
         self.warnings.append(f"the NVIDIA driver {words}, so GPU memory was not looked at: {driver.why}".rstrip(": "))
-        for holder in self.ours:
-            self.warnings.append(f"{who(holder, self.snapshot.at)} has files of GPUs open")
+        for group in alike(self.ours):
+            has = "have" if len(group) > 1 else "has"
+            self.warnings.append(f"{who(group, self.snapshot.at)} {has} files of GPUs open")
 
     def node(self) -> None:
         """Shared memory and folders of the node."""
@@ -333,24 +332,25 @@ class _Gate:
         return held
 
     def _names(self, gpu: Gpu) -> list[str]:
-        return [
-            who(holder, self.snapshot.at)
-            for holder in self.holders
-            if holder.pid is not None and (holder.held.get(gpu.uuid) or 0) >= SMALL_BYTES
-        ]
+        here = [holder for holder in self.holders if holder.pid is not None and gpu.uuid in holder.held]
+        return [who(group, self.snapshot.at) for group in alike(here) if (held_of(group, gpu.uuid) or 0) >= SMALL_BYTES]
 
-    def _held(self, gpu: Gpu, holder: Holder) -> str:
-        held = holder.held.get(gpu.uuid)
+    def label(self, gpu: Gpu) -> str:
+        return self.snapshot.label(gpu.uuid)
+
+    def _held(self, gpu: Gpu, group: Sequence[Holder]) -> str:
+        """Of one, or of many alike."""
+        holder, held = group[0], held_of(group, gpu.uuid)
         if holder.pid is None:
             words = {HolderClass.GHOST_MEMORY: "memory that no process accounts for"}
             what = words.get(holder.class_, str(holder.class_))
             return f"{gib(held)} of {what}" if held is not None else what
-        name = who(holder, self.snapshot.at)
+        name = who(group, self.snapshot.at)
         if held is not None:
             return f"{gib(held)} held by {name}"
-        if _named_by_driver(gpu, holder):
+        if any(_named_by_driver(gpu, each) for each in group):
             return f"held by {name} (the driver gives no figure)"
-        return f"{name} has its device file open"
+        return f"{name} {'have' if len(group) > 1 else 'has'} its device file open"
 
 
 def _named_by_driver(gpu: Gpu, holder: Holder) -> bool:
@@ -361,7 +361,7 @@ def _holds(gpu: Gpu, holder: Holder, snapshot: Snapshot) -> bool:
     """Whether this holder surely keeps memory of the GPU: by a figure, by name, or as the heir of what is gone."""
     held = holder.held.get(gpu.uuid)
     if held is not None:
-        return held > 0
+        return held >= SMALL_BYTES  # a bare context is in nobody's way
     if _named_by_driver(gpu, holder):
         return True
     living = sum(use.used_bytes or 0 for use in gpu.uses or () if snapshot.process(use.pid) is not None)

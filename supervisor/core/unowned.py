@@ -42,7 +42,7 @@ def unowned(look: Look, holders: dict[int, Holder]) -> list[Holder]:
             if process.state in DEAD_STATES and process.threads <= 0:
                 _inherit(look, holders, pid, held, process)
         elif not _inherit(look, holders, pid, held, None):
-            found = _absent(look, pid, held)
+            found = _absent(look, holders, pid, held)
             absent.append(replace(found, pid=None) if pid in holders else found)  # the number is another's here
     for gpu in look.snapshot.spaces():
         nameless = _without_a_pid(look, holders, gpu)
@@ -137,7 +137,7 @@ def _heir(
 # ------------------------------------------------------------------------------------------- a pid, and no process
 
 
-def _absent(look: Look, pid: int, held: dict[str, int | None]) -> Holder:
+def _absent(look: Look, holders: dict[int, Holder], pid: int, held: dict[str, int | None]) -> Holder:
     """A pid that NVML names and that is not the holder that we see under this number, if any."""
     snapshot = look.snapshot
     here = look.by_pid.get(pid)
@@ -166,7 +166,12 @@ def _absent(look: Look, pid: int, held: dict[str, int | None]) -> Holder:
     if not look.readable():
         advice = _where_to_look(look)
         return replace(base, class_=HolderClass.OTHER_NAMESPACE, evidence=tuple(evidence), advice=advice)
-    evidence.append("Nobody has its device files open.")
+    if openers := sorted(holder.pid or 0 for holder in _candidates(look, holders, held)):
+        some = ", ".join(map(str, openers[:8])) + (f" and {len(openers) - 8} more" if len(openers) > 8 else "")
+        evidence.append(f"Its device files are open in pid {some}: whether these were its children is not known.")
+        advice = "Look again in a minute. What stays then may be held by one of these: end those that nobody needs."
+        return replace(base, evidence=tuple(evidence), advice=advice, zombie=True)
+    evidence.append("Nobody else has its device files open.")
     if past is None:
         advice = "Look again in a minute: the driver may still be taking it apart. What stays needs a reset of the GPU."
         return replace(base, evidence=tuple(evidence), advice=advice, zombie=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from supervisor.core.gpu import Coverage, DriverState, Gpu, GpuState, Snapshot, gib
 from supervisor.core.holder import Holder, HolderClass
+from supervisor.core.holder_words import alike, held_of, pids
 from supervisor.core.lineage import spell_age
 from supervisor.core.unowned import threshold
 from supervisor.headless.text import Style
@@ -19,6 +22,14 @@ NAME_CELLS = 14
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BRAND = re.compile(r"^(?:NVIDIA|Tesla|Quadro)\s+|\bGeForce\s+", re.ASCII)
 _GIB = 1 << 30
+_USUAL = ("sw_power_cap", "applications_clocks", "display_clocks", "sync_boost")
+"""Reasons that slow the clocks of a GPU that is well: under load it is at its power limit all the time."""
+_NO_PID = {
+    HolderClass.GHOST_MEMORY: "memory that no process accounts for",
+    HolderClass.TEARDOWN: "memory on its way back",
+    HolderClass.OTHER_NAMESPACE: "memory of somebody who is not seen from here",
+    HolderClass.UTILISATION_LATCH: "no memory: utilisation that stayed behind",
+}
 _NOTED = (HolderClass.OTHER_NAMESPACE, HolderClass.UTILISATION_LATCH, HolderClass.SHARED)
 
 
@@ -28,21 +39,22 @@ def node_lines(
     """One node: a line of its own, then each GPU with its holders."""
     out = [head(name, snapshot, style) + (f" · {style(note, 'yellow')}" if note else "")]
     if snapshot.driver.state is not DriverState.OK and snapshot.driver.why:
-        out.append(f"  {style(snapshot.driver.why, 'yellow')}")
+        out += _wrapped(snapshot.driver.why, 2, style, width)
     placed: set[int] = set()
     for gpu in snapshot.gpus:
         out += _gpu_lines(gpu, snapshot, holders, style, width)
         here = [number for number, holder in enumerate(holders) if gpu.uuid in holder.held]
         placed.update(here)
-        out += [holder_line(holders[number], snapshot, gpu.uuid, style, width) for number in here]
+        groups = alike(holders[number] for number in here)
+        out += [holder_line(group, snapshot, gpu.uuid, style, width) for group in groups]
     rest = [
         holder
         for number, holder in enumerate(holders)
         if number not in placed and holder.class_ is not HolderClass.PROTECTED
     ]
     if rest:
-        out.append("  on no list, with a GPU's device files open or of an ended run:")
-        out += [holder_line(holder, snapshot, None, style, width) for holder in rest]
+        out.append("  on no list (a device file open, or of an ended run):")
+        out += [holder_line(group, snapshot, None, style, width) for group in alike(rest)]
     return [cut(line, width) for line in out]
 
 
@@ -51,6 +63,8 @@ def head(name: str, snapshot: Snapshot, style: Style) -> str:
     whole = sum(1 for gpu in snapshot.gpus if gpu.parent is None)
     driver = snapshot.driver
     count = "no GPU" if driver.state is DriverState.ABSENT else f"{whole} GPU{'' if whole == 1 else 's'}"
+    if not whole and driver.state in (DriverState.UNAVAILABLE, DriverState.STUCK):
+        count = "GPUs not known"
     if driver.count_before is not None:
         count = style(f"{count} (there were {driver.count_before})", "red")
     parts = [style(name, "bold"), count]
@@ -63,10 +77,12 @@ def _gpu_lines(gpu: Gpu, snapshot: Snapshot, holders: Sequence[Holder], style: S
     name = short_name(gpu.name)[:NAME_CELLS].ljust(NAME_CELLS)
     number = f"{gpu.index:>2}" if gpu.parent is None else f"  └ MIG {gpu.index}"
     if gpu.state is not GpuState.OK:
-        return [f"{number} {name} {style(str(gpu.state), 'red')}: {gpu.why or 'nothing of it can be read'}"]
+        why = _wrapped(gpu.why or "nothing of it can be read", 6, style, width)
+        return [f"{number} {name} {style(str(gpu.state), 'red')}", *why]
     parts = [f"{number} {name}", _memory(gpu, width), *_figures(gpu)]
     out = ["  ".join(part for part in parts if part)]
-    out += [f"{'':6}{style(trouble, 'yellow')}" for trouble in troubles(gpu)]
+    for trouble in troubles(gpu):
+        out += _wrapped(trouble, 6, style, width)
     unexplained = gpu.unexplained_bytes
     explained = any(gpu.uuid in holder.held and holder.pid is None for holder in holders)
     if gpu.memory.kind == "device" and unexplained is not None and unexplained > threshold(gpu) and not explained:
@@ -98,25 +114,39 @@ def _figures(gpu: Gpu) -> list[str]:
 def troubles(gpu: Gpu) -> list[str]:
     """What is wrong with a GPU; empty for a healthy one."""
     out = []
-    if gpu.throttle:
-        out.append(f"slowed by: {', '.join(gpu.throttle)}")
+    slowed = [reason for reason in gpu.throttle or () if reason not in _USUAL]
+    if slowed:
+        out.append(f"slowed by: {', '.join(slowed)}")
     if gpu.ecc_uncorrected:
         out.append(f"{gpu.ecc_uncorrected} uncorrected memory errors (ECC)")
     if gpu.xid is not None:
-        kind = "of the hardware or driver" if gpu.xid.bad else "of the program"
-        out.append(f"XID {gpu.xid.code}, an error {kind}" + (f": {gpu.xid.text}" if gpu.xid.text else ""))
+        kind = ", an error of the hardware or driver" if gpu.xid.bad else ""
+        told = gpu.xid.text or "what it means is not known here, see NVIDIA's list of XIDs"
+        out.append(f"XID {gpu.xid.code}{kind}: {told}")
     return out
 
 
-def holder_line(holder: Holder, snapshot: Snapshot, uuid: str | None, style: Style, width: int) -> str:
-    """ "  4711  ours-orphan   71.2 GiB   2 h  ana  sglang::scheduler_TP3" """
-    pid = str(holder.pid) if holder.pid is not None else "–"
-    amount = gib(holder.held[uuid]) if uuid is not None else ""
-    age = spell_age(snapshot.at - holder.started_at) if holder.started_at else ""
-    kind = style(f"{holder.class_:<16}", "red" if holder.zombie else "dim" if not _matters(holder) else "bold")
-    of = f" of {holder.key or holder.run_id}" if holder.run_id else ""
-    line = f"{'':4}{pid:>8}  {kind}  {amount:>9}  {age:>7}  {(holder.user or '')[:10]:<10}  "
-    return line + (holder.title or holder.comm or "") + of
+def holder_line(group: Sequence[Holder], snapshot: Snapshot, uuid: str | None, style: Style, width: int) -> str:
+    """ "  4711  ours-orphan   71.2 GiB   2 h  ana  sglang::scheduler_TP3"; of many alike "126×" and some pids."""
+    holder, many = group[0], len(group) > 1
+    pid = f"{len(group)}×" if many else str(holder.pid) if holder.pid is not None else "–"
+    amount = gib(held_of(group, uuid)) if uuid is not None else ""
+    narrow = width < BAR_FROM_WIDTH
+    amount = amount.rjust((26 if narrow else 27) - len(holder.class_))  # one of the names is longer than its column
+    kind = style(str(holder.class_), "red" if holder.zombie else "dim" if not _matters(holder) else "bold")
+    what = (holder.title or holder.comm or "") if holder.pid is not None else holder.title or _NO_PID[holder.class_]
+    what += f" of {holder.key or holder.run_id}" if holder.run_id else ""
+    what = f"{pids(group)}: {what}" if many else what
+    if narrow:
+        return f"  {pid:>7} {kind}{amount} {_age(group, snapshot):>6} {(holder.user or '')[:8]:<8} {what}"
+    start = f"{'':4}{pid:>8}  {kind}{amount}  {_age(group, snapshot):>7}  "
+    return f"{start}{(holder.user or '')[:10]:<10}  {what}"
+
+
+def _age(group: Sequence[Holder], snapshot: Snapshot) -> str:
+    """Of the oldest."""
+    started = [holder.started_at for holder in group if holder.started_at]
+    return spell_age(snapshot.at - min(started)) if started else ""
 
 
 def zombie_lines(name: str, snapshot: Snapshot, holders: Sequence[Holder], style: Style, width: int) -> list[str]:
@@ -125,13 +155,13 @@ def zombie_lines(name: str, snapshot: Snapshot, holders: Sequence[Holder], style
     out = [f"{head(name, snapshot, style)}: {count_words(zombies)}"]
     if snapshot.driver.state is not DriverState.OK and snapshot.driver.why:
         out.append(f"  {style(snapshot.driver.why, 'yellow')}")
-    for holder in zombies:
-        out += _told(holder, snapshot, style, width)
+    for group in alike(zombies):
+        out += _told(group, snapshot, style, width)
     noted = [holder for holder in holders if not holder.zombie and holder.class_ in _NOTED]
     if noted:
         out += ["", "not left over, but worth a look:"]
-        for holder in noted:
-            out += _told(holder, snapshot, style, width)
+        for group in alike(noted):
+            out += _told(group, snapshot, style, width)
     living = [holder for holder in holders if not holder.zombie and holder not in noted and holder.held]
     if living:
         out += ["", f"{len(living)} more hold memory and are alive: supervisor gpus {name}"]
@@ -140,21 +170,28 @@ def zombie_lines(name: str, snapshot: Snapshot, holders: Sequence[Holder], style
     return out
 
 
-def _told(holder: Holder, snapshot: Snapshot, style: Style, width: int) -> list[str]:
+def _told(group: Sequence[Holder], snapshot: Snapshot, style: Style, width: int) -> list[str]:
+    holder, many = group[0], len(group) > 1
     who = f"pid {holder.pid}" if holder.pid is not None else "no process"
+    who = f"{len(group)} processes" if many else who
     parts = [f"{who}  {style(str(holder.class_), 'red' if holder.zombie else 'bold')}"]
-    parts += [f"{gib(amount)} on {_label(snapshot, uuid)}" for uuid, amount in holder.held.items()]
-    parts += [f"{spell_age(snapshot.at - holder.started_at)} old"] if holder.started_at else []
+    parts += [f"{gib(held_of(group, uuid))} on {snapshot.label(uuid)}" for uuid in holder.held]
+    parts += [f"{age} old"] if (age := _age(group, snapshot)) else []
     parts += [holder.user] if holder.user else []
     parts += [holder.title or holder.comm] if holder.title or holder.comm else []
     out = ["", cut("  ".join(parts), width)]
+    advice = holder.advice
+    if many:
+        out += [f"    {pids(group, most=None)}", f"    of pid {holder.pid}, and alike of the others:"]
+        if advice.endswith(f"--kill {holder.pid}"):
+            advice = " ".join([advice, *(str(item.pid) for item in group[1:])])
     out += [f"    {sentence}" for sentence in holder.evidence]
-    return [*out, f"    → {holder.advice}"]
+    return [*out, f"    → {advice}"]
 
 
 def places(holder: Holder, snapshot: Snapshot) -> str:
     """ "70.8 GiB on GPU 0, ", empty for one that holds nothing."""
-    return "".join(f"{gib(amount)} on {_label(snapshot, uuid)}, " for uuid, amount in holder.held.items())
+    return "".join(f"{gib(amount)} on {snapshot.label(uuid)}, " for uuid, amount in holder.held.items())
 
 
 def _sight(snapshot: Snapshot) -> str:
@@ -189,27 +226,51 @@ def bar(share: float) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """The line in that many cells, colours not counted."""
+    """The line in at most that many cells, colours not counted."""
     shown, out = 0, []
     for part in re.split(r"(\x1b\[\d*m)", line):
         if part.startswith("\x1b["):
             out.append(part)
             continue
-        room = width - shown
-        if len(part) > room:
-            part = part[: max(0, room - 1)] + ("…" if room > 0 else "")
+        needed = cells(part)
+        if needed > width - shown:
+            part = _fitting(part, width - shown)
         out.append(part)
-        shown += len(part)
+        shown += cells(part)
     return "".join(out)
+
+
+def _fitting(text: str, room: int) -> str:
+    """So much of a text that is too long, and a sign that there is more."""
+    if room <= 0:
+        return ""
+    kept, used = [], 0
+    for char in text:
+        used += cells(char)
+        if used > room - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal a text takes: one that is wider than thought breaks what is drawn in place."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(char) for char in text)
+
+
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _wrapped(text: str, indent: int, style: Style, width: int) -> list[str]:
+    """A sentence of which nothing may be missing: its end says what to do."""
+    lines = textwrap.wrap(text, max(20, width - indent))
+    return [" " * indent + style(line, "yellow") for line in lines]
 
 
 def _matters(holder: Holder) -> bool:
     return holder.class_ in (*_NOTED, HolderClass.OURS_LIVE)
-
-
-def _label(snapshot: Snapshot, uuid: str) -> str:
-    gpu = snapshot.gpu(uuid)
-    if gpu is None:
-        return uuid
-    above = snapshot.gpu(gpu.parent) if gpu.parent else None
-    return f"MIG instance {gpu.index} of GPU {above.index}" if above is not None else f"GPU {gpu.index}"

@@ -83,13 +83,14 @@ class View(Out):
         self._terminal = terminal
         self.redraws = redraws
         self._drawn = 0
+        self._drawn_width = 0
         self._blocks: dict[str, list[str]] = {}
         self._lines = 0
 
     @property
     def width(self) -> int:
         """Cells of a line."""
-        return max(40, shutil.get_terminal_size().columns) if self._terminal else gpu_text.PIPE_WIDTH
+        return max(10, shutil.get_terminal_size().columns) if self._terminal else gpu_text.PIPE_WIDTH
 
     def block(self, name: str, lines: list[str]) -> None:
         """Show a node's lines, in the place that it has."""
@@ -109,9 +110,11 @@ class View(Out):
         if len(lines) > room:
             lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines: a higher terminal shows them"]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        if self._drawn and self.width < self._drawn_width:
+            up = "\x1b[2J\x1b[H"  # the terminal has broken the lines that stood there: nobody knows where they began
         self.stream.write(up + "\r\x1b[J" + "\n".join(lines) + "\n")
         self.stream.flush()
-        self._drawn = len(lines)
+        self._drawn, self._drawn_width = len(lines), self.width
 
     def end(self) -> None:
         """What was drawn stays."""
@@ -240,7 +243,7 @@ class _Gpus:
 def _face(snapshot: Snapshot, holders: tuple[Holder, ...]) -> object:
     """What makes a new block: memory, states and holders, not every degree and percent."""
     gpus = tuple(
-        (gpu.uuid, gpu.state, _rough(gpu.memory.used_bytes), gpu.throttle, gpu.xid, gpu.ecc_uncorrected)
+        (gpu.uuid, gpu.state, _rough(gpu.memory.used_bytes), tuple(gpu_text.troubles(gpu)), gpu.xid)
         for gpu in snapshot.gpus
     )
     who = tuple(

@@ -235,6 +235,25 @@ def test_a_refusal_names_the_holder_and_what_clears_it() -> None:
     assert [item.pid for item in result.clean] == [100 + index for index in range(8)]
 
 
+def test_a_bare_context_of_an_orphan_refuses_nothing() -> None:
+    """It is in nobody's way, and named all the same."""
+    snapshot = node(gpu(0, {100: 0.4}))
+    result = checked(SG, snapshot, holders(snapshot))
+    assert not result.refusals and "pid 100" in result.warnings[0] and "orphan of run" in result.warnings[0]
+
+
+def test_many_orphans_alike_are_one_sentence() -> None:
+    snapshot = node(gpu(0, {100 + number: 0.5 for number in range(40)}))
+    result = checked(SG, snapshot, holders(snapshot))
+    assert result.refusals == (
+        "GPU 0: 20.0 GiB held by 40 processes sglang::scheduler_TP100 (pids 100, 101, 102 and 37 more), "
+        "orphans of run 20270115-071200-ab12, 2 h old",
+    )
+    assert len(result.clean) == 40
+    others = checked(SG, snapshot, holders(snapshot, OTHER, user="bob"))
+    assert not others.refusals and len(others.warnings) == 1 and "40 processes" in others.warnings[0]
+
+
 def test_clean_takes_only_what_is_ours_and_on_these_gpus() -> None:
     snapshot = node(*FULL)
     found = (*holders(snapshot)[:5], *holders(snapshot, OTHER)[5:])
@@ -328,7 +347,7 @@ def test_mig_instances_by_their_uuid() -> None:
     snapshot = node(whole, one, other)
     found = holders(snapshot)
     result = checked(SG, snapshot, found, env=see("MIG-1111"))
-    assert "MIG instance MIG-1111 of GPU 0: 18.0 GiB held by pid 100" in result.refusals[0]
+    assert "MIG instance 0 of GPU 0: 18.0 GiB held by pid 100" in result.refusals[0]
     assert checked(SG, snapshot, found, env=see("MIG-2222")).refusals == ()
     assert checked(SG, snapshot, found).refusals == ()  # which instance CUDA takes is not certain
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from supervisor.core import gpu as g
 from supervisor.core.gpu_events import gpu_event, holders_event, named, safe
+from supervisor.core.holder_words import alike
 from supervisor.core.holders import Holder, classify
 from supervisor.engines import loader
 from supervisor.headless import gpu_text, jsonl
@@ -73,12 +74,12 @@ def test_what_is_wrong_with_a_gpu_has_a_line_and_what_is_not_has_none() -> None:
     assert gpu_text.troubles(healthy) == []
     sick = msgspec.structs.replace(
         healthy,
-        throttle=("hw_slowdown", "power_cap"),
+        throttle=("hw_slowdown", "sw_power_cap", "hw_thermal"),
         ecc_uncorrected=2,
         xid=g.Xid(code=79, at=1.0, bad=True, text="off"),
     )
     assert gpu_text.troubles(sick) == [
-        "slowed by: hw_slowdown, power_cap",
+        "slowed by: hw_slowdown, hw_thermal",
         "2 uncorrected memory errors (ECC)",
         "XID 79, an error of the hardware or driver: off",
     ]
@@ -147,8 +148,10 @@ def test_nothing_of_a_title_reaches_the_screen_as_a_command() -> None:
     snapshot = snapshots.load("50-the-pid-was-used-again").snapshot()
     snapshot = msgspec.structs.replace(
         snapshot,
-        processes=tuple(msgspec.structs.replace(item, title=EVIL, user=EVIL) for item in snapshot.processes),
-        past=tuple(msgspec.structs.replace(item, title=EVIL) for item in snapshot.past),
+        processes=tuple(
+            msgspec.structs.replace(item, title=EVIL, user=EVIL, run_id=EVIL) for item in snapshot.processes
+        ),
+        past=tuple(msgspec.structs.replace(item, title=EVIL, run_id=EVIL) for item in snapshot.past),
         gpus=tuple(msgspec.structs.replace(item, name=EVIL, why=EVIL) for item in snapshot.gpus),
         driver=g.Driver(state=g.DriverState.UNAVAILABLE, why=EVIL),
     )
@@ -161,6 +164,95 @@ def test_nothing_of_a_title_reaches_the_screen_as_a_command() -> None:
         gpu_event(snapshot, NODE.name, 5.0)
     )
     assert "\\u001b" not in told and "\\u0007" not in told and told.isprintable()
+
+
+def test_at_its_power_limit_a_gpu_is_well() -> None:
+    """Under load it is so all the time: no line of it, and no new block whenever it comes and goes."""
+    assert gpu_text.troubles(g.Gpu(uuid="GPU-0", index=0, throttle=("sw_power_cap", "applications_clocks"))) == []
+
+
+@pytest.mark.parametrize(
+    ("xid", "said"),
+    [
+        (g.Xid(code=45, at=1.0, bad=False, text="the program: it was ended"), "XID 45: the program: it was ended"),
+        (
+            g.Xid(code=149, at=1.0, bad=False),
+            "XID 149: what it means is not known here, see NVIDIA's list of XIDs",
+        ),
+    ],
+)
+def test_an_xid_that_is_not_known_is_not_blamed_on_the_program(xid: g.Xid, said: str) -> None:
+    assert gpu_text.troubles(g.Gpu(uuid="GPU-0", index=0, xid=xid)) == [said]
+
+
+def many() -> tuple[g.Snapshot, tuple[Holder, ...]]:
+    """Report 34 as it was: 126 data workers, each with the files of a dead rank open."""
+    snapshot = snapshots.load("34-data-workers-hold-a-dead-ranks-memory").snapshot()
+    one = next(item for item in snapshot.processes if item.pid == 5001)
+    rest = [item for item in snapshot.processes if item.pid not in (5001, 5002)]
+    workers = [msgspec.structs.replace(one, pid=5001 + number, start_ticks=number) for number in range(126)]
+    snapshot = safe(msgspec.structs.replace(snapshot, processes=(*rest, *workers)))
+    return snapshot, named(classify(snapshot, KNOWN), NODE.name)
+
+
+def test_many_alike_are_told_as_one() -> None:
+    snapshot, holders = many()
+    lines = gpu_text.node_lines("gpu1", snapshot, holders, PLAIN, 160)
+    assert len(lines) < 8 and any("126×" in line and "pids 5001, 5002, 5003 and 123 more" in line for line in lines)
+    told = gpu_text.zombie_lines("gpu1", snapshot, holders, PLAIN, 120)
+    assert len(told) < 15 and any(line.startswith("126 processes  heir") for line in told)
+    (command,) = [line for line in told if "--kill" in line]
+    assert "when the last of these has ended" in command
+    assert command.split("--kill ")[1].split() == [str(5001 + number) for number in range(126)]
+    event = checked(jsonl.to_line(holders_event(snapshot, holders, NODE.name, 5.0)))
+    assert sum(item["class"] == "heir" for item in event["holders"]) == 126
+
+
+def test_the_command_for_many_orphans_names_them_all() -> None:
+    """Their advice is each one's own: of many alike it is put together."""
+    snapshot = snapshots.load("10-oom-killer-took-the-api-server-in-tmux").snapshot()
+    one = next(item for item in snapshot.processes if item.title.startswith("VLLM::Worker"))
+    workers = [msgspec.structs.replace(one, pid=7000 + number, start_ticks=number) for number in range(12)]
+    rest = [item for item in snapshot.processes if item is not one]
+    gpu = msgspec.structs.replace(
+        snapshot.gpus[0], uses=tuple(g.Use(pid=item.pid, used_bytes=1 << 30) for item in workers)
+    )
+    snapshot = safe(msgspec.structs.replace(snapshot, processes=(*rest, *workers), gpus=(gpu,)))
+    told = gpu_text.zombie_lines("gpu1", snapshot, named(classify(snapshot, KNOWN), "gpu1"), PLAIN, 120)
+    assert any(line.startswith("12 processes  foreign-orphan  12.0 GiB on GPU 0") for line in told), told
+    assert any(line.endswith(" ".join(str(7000 + number) for number in range(12))) for line in told)
+
+
+def test_the_ranks_of_eight_gpus_are_told_one_by_one() -> None:
+    _, holders = seen("06-relaunched-beside-the-old-worker")
+    assert len(alike(holders)) == len(holders)
+
+
+def test_without_an_answer_of_the_driver_no_number_of_gpus_is_told() -> None:
+    driver = g.Driver(state=g.DriverState.UNAVAILABLE, why="the NVIDIA driver is not loaded")
+    assert gpu_text.head("gpu1", g.Snapshot(at=1.0, driver=driver), PLAIN) == "gpu1 · GPUs not known"
+
+
+def test_what_is_to_be_done_is_not_cut_off_a_narrow_terminal() -> None:
+    why = "the loaded driver and its library are of different versions (loaded 580.95.05, library 595.71.01), " * 2
+    driver = g.Driver(state=g.DriverState.UNAVAILABLE, why=why + "reboot the node")
+    lines = gpu_text.node_lines("gpu1", g.Snapshot(at=1.0, driver=driver), (), PLAIN, 60)
+    assert lines[-1].endswith("reboot the node") and max(map(len, lines)) <= 60
+    gpu = g.Gpu(uuid="GPU-0", index=0, state=g.GpuState.LOST, why="fallen off the bus, " * 5 + "reset it")
+    snapshot = g.Snapshot(at=1.0, driver=g.Driver(state=g.DriverState.OK), gpus=(gpu,))
+    assert gpu_text.node_lines("gpu1", snapshot, (), PLAIN, 60)[-1].endswith("reset it")
+
+
+@given(st.text(st.sampled_from("a训:é\u0301\u200d한🙂 …")), st.integers(1, 30))
+def test_a_cut_line_fits_whatever_it_is_written_in(line: str, width: int) -> None:
+    """A line of two cells a letter would be broken by the terminal, and the next drawing would miss its place."""
+    out = gpu_text.cut(line, width)
+    assert gpu_text.cells(out) <= width
+    assert out == line if gpu_text.cells(line) <= width else out.endswith("…")
+
+
+def test_cells() -> None:
+    assert [gpu_text.cells(text) for text in ("", "abc", "训练", "e\u0301", "🙂", "▕█▏ 40°")] == [0, 3, 4, 1, 2, 7]
 
 
 # ------------------------------------------------------------------------------------------------ json
@@ -230,6 +322,20 @@ def test_a_block_is_drawn_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     view.block("b", [f"b{number}" for number in range(20)])
     rows = screen(out.getvalue())
     assert len(rows) == 10 and rows[0] == "a3" and "more lines" in rows[8]
+
+
+def test_a_terminal_that_became_narrower_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It broke the lines that stood there, so that nobody can count how far up they begin."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "10")
+    out = Terminal()
+    view = View(out, as_json=False, redraws=True)
+    view.block("a", ["a" * 70])
+    monkeypatch.setenv("COLUMNS", "40")
+    view.block("a", ["b" * 30])
+    assert out.getvalue().endswith("\x1b[2J\x1b[H\r\x1b[J" + "b" * 30 + "\n") and view.width == 40
+    view.block("a", ["c" * 30])
+    assert out.getvalue().endswith("\x1b[1A\r\x1b[J" + "c" * 30 + "\n")
 
 
 # ------------------------------------------------------------------------------------------------ the real command
