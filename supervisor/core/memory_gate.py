@@ -18,6 +18,7 @@ from supervisor.core.engine import Engine
 from supervisor.core.gpu import GIB, DriverState, Gpu, GpuState, Snapshot, gib
 from supervisor.core.holder_words import alike, held_of, who
 from supervisor.core.holders import Holder, HolderClass
+from supervisor.core.lines import sanitise
 from supervisor.core.visible import Choice, choose, given, words_of
 
 SMALL_BYTES = 512 << 20
@@ -123,6 +124,8 @@ def check(snapshot: Snapshot, holders: Sequence[Holder], asked: Asked) -> Checke
 
 
 def _at_most(texts: list[str]) -> tuple[str, ...]:
+    """Not more than are read; and titles are bytes of somebody else's processes: none of them drives a terminal."""
+    texts = [sanitise(text) for text in texts]
     if len(texts) <= MOST_LINES:
         return tuple(texts)
     return (*texts[: MOST_LINES - 1], f"and {len(texts) - MOST_LINES + 1} more of the kind")

@@ -235,6 +235,15 @@ def test_a_refusal_names_the_holder_and_what_clears_it() -> None:
     assert [item.pid for item in result.clean] == [100 + index for index in range(8)]
 
 
+def test_no_title_of_another_tenant_drives_the_terminal_of_who_is_refused() -> None:
+    snapshot = node(gpu(0, {100: 71.2}))
+    evil = "\x1b]0;owned\x07\x1b[2Jworker\u202e"
+    for class_, command in ((HolderClass.OURS_ORPHAN, SG), (OTHER, VL), (OTHER, SG)):
+        result = checked(command, snapshot, holders(snapshot, class_, title=evil, user=evil))
+        told = (*result.refusals, *result.warnings)
+        assert told and all(text.isprintable() and "worker" in text for text in told), told
+
+
 def test_a_bare_context_of_an_orphan_refuses_nothing() -> None:
     """It is in nobody's way, and named all the same."""
     snapshot = node(gpu(0, {100: 0.4}))
