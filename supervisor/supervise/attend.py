@@ -35,6 +35,7 @@ from supervisor.supervise.takedown import processes
 from supervisor.supervise.verify import Verifier, verify_and_tell
 
 LAST_WORDS_BYTES = 64 * 1024
+PROGRAM_ENDED_S = 1.0
 CLOSED_EVERY_S = 1.0
 """How often "nothing listens" is told again; the node itself looks every 100 ms."""
 WARMING_EVERY_S = 0.06
@@ -117,7 +118,8 @@ class Attendance:
     async def _hear(self) -> None:
         async for notice in self._connection.client.notices():
             self._notice(notice)
-        await asyncio.Event().wait()  # the program ended: the link's own watcher tells why
+        await self._desk.clock.sleep(PROGRAM_ENDED_S)  # if the link has gone, its own watcher tells why
+        raise UnreachableError("the node program ended (killed, or out of memory)")
 
     def _notice(self, notice: dict[str, Any]) -> None:
         now = self._desk.clock.now()
@@ -163,9 +165,15 @@ class Attendance:
         if self._our_stop or self._desk.phase in ENDED_PHASES:
             return  # whoever stops it through us notes the end, with the proof
         if self._stop_seen:
-            self._beside(self.holding.prove_and_note())
+            self._beside(self._prove())
         else:
             self._desk.note(ev.TreeGone(at=now, release=NOT_LOOKED))
+
+    async def _prove(self) -> None:
+        try:
+            await self.holding.prove_and_note()
+        except UnreachableError:
+            pass  # told by the link's own watcher; the next connection hears of the end once more
 
     def our_stop(self, begins: bool) -> None:
         """A stop through this session begins or is over; one that was broken off leaves the rest to the notices."""
@@ -173,7 +181,7 @@ class Attendance:
         if begins:
             self.holding.stop_began()
         elif self._gone and self._stop_seen and self._desk.phase not in ENDED_PHASES:
-            self._beside(self.holding.prove_and_note())
+            self._beside(self._prove())
 
     def _ended(self, now: float, notice: dict[str, Any]) -> None:
         told = notice["exit"]

@@ -17,7 +17,7 @@ from supervisor.supervise.connection import Connection
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Position
 from supervisor.supervise.plan import Plan, Settled, settle
-from supervisor.supervise.stop import stop_live
+from supervisor.supervise.stop import Stopped, stop_left_overs, stop_live
 
 TAKEOVER_LOG_BYTES = 1024 * 1024
 """How much of a long log is read on a takeover; all of it stays on the node."""
@@ -101,10 +101,10 @@ class Beginning:
         )
         for _ in range(LOCK_TRIES):
             state = await self._client.request("state", key=self._plan.key)
-            if self._replace and state["live"] is not None:
-                await self._stop(state["live"])
+            if self._replace:
                 self._replace = False
-                continue
+                if await self._stop(state["live"]):
+                    continue
             action = takeover.decide(_known(state["live"]), _known(state["last"]), wanted, self._plan.name)
             for text in action.warnings:
                 self._desk.warn(text)
@@ -241,19 +241,25 @@ class Beginning:
         self._desk.note(ev.Refused(at=self._desk.clock.now(), reasons=reasons))
         return RefusedError(*reasons)
 
-    async def _stop(self, live: dict[str, Any]) -> None:
-        record = live["run"]
-        self._desk.warn(f"stopping run {record['run_id']} first")
-        stopped = await stop_live(
-            self._client, live, self._plan, clock=self._desk.clock, by=self._by, tell=self._desk.warn
-        )
+    async def _stop(self, live: dict[str, Any] | None) -> bool:
+        """Stop the live run, or what an ended one left. False where there was neither."""
+        by, tell, clock = self._by, self._desk.warn, self._desk.clock
+        stopped: Stopped | None
+        if live is not None:
+            tell(f"stopping run {live['run']['run_id']} first")
+            stopped = await stop_live(self._client, live, self._plan, clock=clock, by=by, tell=tell)
+        else:
+            stopped = await stop_left_overs(self._client, self._plan, clock=clock, by=by, tell=tell)
+        if stopped is None:
+            return False
         if not (stopped.may_launch or (stopped.gone and self._force)):
             advice = (f"who holds it: `supervisor gpus {self._plan.name}`; --force launches as it is",)
             raise RefusedError(
                 f"not launched, since the run before is not proved to be gone: {stopped.text}",
                 *(advice if stopped.gone else ()),
             )
-        self._desk.warn(stopped.text)
+        tell(stopped.text)
+        return True
 
 
 def _root(record: dict[str, Any]) -> ev.Process | None:

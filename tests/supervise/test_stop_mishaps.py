@@ -6,6 +6,7 @@ Real commands on one stub GPU. A bystander is whoever did not come from the laun
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import subprocess
@@ -17,12 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from supervisor.core.events import Phase
 from tests.headless.test_zombies import orphan
 from tests.main_job.kit import QUICK, RUN_MARKER, Site, site
 from tests.node.conftest import until
 from tests.real import processes
 from tests.real.nvml import GIB, StubNvml
 from tests.real.processes import Tracker
+from tests.supervise.test_release_of_runs import evidence_of, knows_what_is_held, serving
 
 SHELL = """
 trap 'kill $!' TERM
@@ -156,6 +159,54 @@ def test_an_interrupted_stop_says_so_and_the_next_one_goes_on(here: Site, nvml_s
     again = here.start("stop", str(here.file), "--json")
     assert again.exit_code(60) == 0, again.said
     assert again.summary()["evidence"][0]["text"].startswith("proved (40.0 GiB freed on GPU 0")
+
+
+def test_a_stop_whose_node_program_is_killed_says_how_far_it_came(here: Site, nvml_stub: StubNvml) -> None:
+    here.serve()
+    nvml_stub.claim(nvml_stub.gpus[0], here.identity()[0], 40 * GIB)
+    nvml_stub.release_delay_ms = 5000
+    nvml_stub.write()
+    stopped = here.start("stop", str(here.file), "--json")
+    processes.poll(lambda: "waiting for the GPUs" in stopped.out, 20, "the proof")
+    for process in psutil.Process(stopped.process.pid).children():
+        process.kill()
+    assert stopped.exit_code() == 3, stopped.said
+    assert "the stop has begun and is not proved" in stopped.summary()["reason"]
+
+
+def test_a_restart_ends_what_a_dead_run_left_and_launches_after_the_proof(here: Site, nvml_stub: StubNvml) -> None:
+    worker = orphan(here, nvml_stub)
+    nvml_stub.release_delay_ms = 2000
+    nvml_stub.write()
+    here.write(*QUICK)
+    restarted = here.start("restart", str(here.file), "--json", "--timeout", "60s")
+    assert restarted.exit_code(60) == 0, restarted.said
+    assert not processes.alive(worker)
+    assert "71.0 GiB freed in" in restarted.out and here.servers_ever() == 2
+
+
+@pytest.mark.asyncio
+async def test_a_link_that_breaks_during_the_proof(here: Site, nvml_stub: StubNvml) -> None:
+    """The next connection goes on with it, and nothing of the first is left to complain."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    nvml_stub.release_delay_ms = 4000
+    nvml_stub.write()
+    async with serving(here) as session:
+        nvml_stub.claim(nvml_stub.gpus[0], here.identity()[0], 40 * GIB)
+        await knows_what_is_held(session)
+        first = session._connection.client
+        record = here.records()[-1]
+        await first.request("write_stop", key=here.key, run_id=record["run_id"], by="another@there")
+        here.process_of("root").terminate()
+        path = next(here.state_dir.glob("**/runs/*/run.json")).with_name("exit.json")
+        await until(lambda: path.exists() and session.attendance is not None and session.attendance._gone)
+        await first.close()
+        await until(lambda: session.desk.phase is Phase.STOPPED, 30)
+        assert session._connection.client is not first
+        assert "release: proved (40.0 GiB freed on GPU 0" in evidence_of(session)
+    gc.collect()
+    assert not complaints
 
 
 # ------------------------------------------------------------------------------------------- what moves during a stop
