@@ -308,14 +308,18 @@ def _lives(identity: str) -> bool:
 
 
 def _hangs(pid: int, *, orphan: bool) -> Optional[Json]:
+    """How a process of this kind stands, if it hangs. One that somebody reads hangs only in state D, and not before it
+    is there for as long as our own may be silent: without persistence mode a driver's start takes seconds in D."""
+    end = time.monotonic() + STUCK_AFTER_S + (1.5 if orphan else 0.0)
     looks = 0
-    end = time.monotonic() + (STUCK_AFTER_S + 1.5 if orphan else 0.3)
     while time.monotonic() < end:
         described = proc.describe(pid)
         if described is None:
             return None  # it was about to end
         looks = looks + 1 if described["state"] == "D" else 0
-        if looks >= _D_LOOKS:
+        if orphan and looks >= _D_LOOKS:
             return described
+        if not orphan and not looks:
+            return None
         time.sleep(0.1)
-    return proc.describe(pid) if orphan else None
+    return proc.describe(pid)

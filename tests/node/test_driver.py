@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,3 +156,32 @@ def test_the_same_figures_told_again_are_no_second_look(tmp_path: Path) -> None:
         source.sampled_at = sampled_at
         counts.append(looker.look(wait_s=0.0, scan=False)["looks"])
     assert counts == [{"GPU-0": 1}, {"GPU-0": 1}, {"GPU-0": 1}, {"GPU-0": 2}, {"GPU-0": 2}]
+
+
+@pytest.mark.parametrize(
+    ("states", "orphan", "hangs"),
+    [
+        ("S", False, False),
+        ("DDDDDS", False, False),  # somebody else's look wakes up a driver without persistence mode
+        ("D", False, True),
+        ("DDD", True, True),
+        ("S", True, True),
+        ("SS-", True, False),
+    ],
+)
+def test_who_hangs_in_the_driver(monkeypatch: pytest.MonkeyPatch, states: str, orphan: bool, hangs: bool) -> None:
+    """The last state stays; "-": it has ended."""
+    told = list(states)
+    now = [0.0]
+
+    def describe(pid: int) -> dict[str, object] | None:
+        state = told.pop(0) if len(told) > 1 else told[0]
+        return None if state == "-" else {"pid": pid, "state": state, "age_s": 3.0}
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("supervisor.node.driver.proc", SimpleNamespace(describe=describe))
+    monkeypatch.setattr("supervisor.node.driver.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    assert (driver._hangs(5, orphan=orphan) is not None) is hangs
+    assert now[0] <= driver.STUCK_AFTER_S + 1.6
