@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except SupervisorError as error:
-        print(f"supervisor: {error}", file=sys.stderr)
+        from supervisor.core.lines import sanitise
+
+        # A node's paths and titles, a server's words: nothing of them may drive the terminal.
+        print("\n".join(sanitise(line) for line in f"supervisor: {error}".split("\n")), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         return 1

@@ -80,6 +80,8 @@ class MemoryRules(Struct, frozen=True, forbid_unknown_fields=True):
     """`free-below-fraction`: it ends at its start where free < fraction × total. Empty: it has no such rule."""
     rule_unsure: tuple[str, ...] = ()
     """With one of these the rule may not hold."""
+    rule_unsure_env: tuple[str, ...] = ()
+    """Variables with which another version's rules may hold."""
     shards: bool = False
     """The weights are spread over tp × pp GPUs, in equal parts over tp."""
     unsure_flags: tuple[str, ...] = ()

@@ -196,6 +196,7 @@ class _Gate:
         source = f"{self.rules.fraction[0]} {text}" if text is not None else f"the engine's default {share:g}"
         hard = self.rules.rule == "free-below-fraction" and self.choice.direct
         hard = hard and given(self.words, self.rules.rule_unsure) is None
+        hard = hard and not any(name in self.asked.env for name in self.rules.rule_unsure_env)
         sure: dict[str, list[str]] = {}
         for gpu in self.choice.gpus:
             total, free = _total(gpu), gpu.memory.free_bytes

@@ -17,7 +17,7 @@ from supervisor.adapters.base import Clock
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
 from supervisor.core.events import Outcome
-from supervisor.core.gpu import Snapshot
+from supervisor.core.gpu import Coverage, DriverState, Snapshot
 from supervisor.core.gpu_events import holders_event, named, safe
 from supervisor.core.holders import Holder, HolderClass, classify
 from supervisor.core.known import Known
@@ -86,11 +86,11 @@ class _Zombies:
             snapshot, holders = await self._look(client)
             self._show(snapshot, holders)
             if kill is None:
-                return _decision(holders, None)
+                return decided(snapshot, holders, None)
             targets = chosen(holders, kill, snapshot)
             if not targets:
                 self._tell("nothing is pre-selected: name a pid to end it (--kill PID)")
-                return _decision(holders, None)
+                return decided(snapshot, holders, None)
             await self._agree(targets, snapshot, yes, ask)
             cleared = await clear(
                 client, clock=self._clock, targets=targets, grace_s=GRACE_S, tell=self._tell, spared=holders
@@ -98,7 +98,7 @@ class _Zombies:
             self._release = cleared.release
             snapshot, holders = await self._look(client)
             self._view.event(holders_event(snapshot, holders, self._node.name, self._clock.now()))
-            return _decision(holders, cleared)
+            return decided(snapshot, holders, cleared)
         except LinkError as error:
             return Decision(outcome=Outcome.UNREACHABLE, exit_code=3, reason=str(error))
         finally:
@@ -191,14 +191,31 @@ def plan_lines(targets: Sequence[Holder], snapshot: Snapshot) -> list[str]:
     return out
 
 
-def _decision(holders: Sequence[Holder], cleared: Cleared | None) -> Decision:
+def decided(snapshot: Snapshot, holders: Sequence[Holder], cleared: Cleared | None) -> Decision:
+    """What the command came to: 0 only where all that could be left over was looked at."""
     zombies = [holder for holder in holders if holder.zombie]
     reason = gpu_text.count_words(zombies)
+    blind = _not_seen(snapshot)
+    if blind:
+        reason = f"{reason if zombies else 'no left-over holder was seen'}: {blind}"
     if cleared is not None:
         reason = f"{cleared.text}; {reason}"
-    if zombies or (cleared is not None and not cleared.released):
+    sure = not blind or snapshot.coverage is Coverage.ALL  # then at least every process was looked at
+    if zombies or not sure or (cleared is not None and not cleared.released):
         return Decision(outcome=Outcome.FAILED, exit_code=1, reason=reason)
     return Decision(outcome=Outcome.REACHED, exit_code=0, reason=reason)
+
+
+def _not_seen(snapshot: Snapshot) -> str:
+    """What "none" would not cover; empty where everything was looked at."""
+    if snapshot.driver.state in (DriverState.OK, DriverState.ABSENT):
+        return ""
+    files = (
+        "every process's device files were looked at"
+        if snapshot.coverage is Coverage.ALL
+        else ("only our own processes' device files could be looked at")
+    )
+    return f"{files}, and memory without a process was not ({snapshot.driver.why})"
 
 
 def terminal() -> Ask | None:

@@ -79,6 +79,7 @@ class Before:
 
     async def _facts(self, settled: Settled) -> tuple[dict[str, Any], Snapshot]:
         """Both at once: a driver that has to wake up can take seconds."""
+        rules = self._plan.engine.memory
         looking = asyncio.create_task(self._gpus())
         try:
             facts = await self._client.request(
@@ -90,7 +91,7 @@ class Before:
                 port=settled.port,
                 env=self._plan.env,
                 login_env=self._plan.login_env,
-                gpu={"model": settled.learnt.model, "env": self._plan.engine.memory.unsure_env},
+                gpu={"model": settled.learnt.model, "env": (*rules.unsure_env, *rules.rule_unsure_env)},
             )
             return facts, await looking
         finally:

@@ -12,18 +12,19 @@ from pathlib import Path
 import psutil
 import pytest
 
+from supervisor.core.gpu import Coverage, Driver, DriverState, Snapshot
 from supervisor.core.holders import HolderClass, classify
 from supervisor.engines import loader
 from supervisor.errors import UsageError
 from supervisor.headless import gpu_text
 from supervisor.headless.text import Style
-from supervisor.headless.zombies import chosen, plan_lines
+from supervisor.headless.zombies import chosen, decided, plan_lines
 from tests.conftest import MakeTmux
 from tests.core import snapshots
 from tests.main_job.kit import QUICK, Site, site
 from tests.node.conftest import until
 from tests.real import processes
-from tests.real.nvml import GIB, MIB, StubNvml
+from tests.real.nvml import GIB, MIB, MISMATCH, StubNvml
 from tests.real.processes import Tracker
 from tests.real.tmux import Tmux
 from tests.schema import stream
@@ -171,6 +172,26 @@ def test_nothing_left_over_is_0(here: Site, holders: list[subprocess.Popen[bytes
     assert [event["kind"] for event in events] == ["holders", "summary"]
     assert {item["pid"] for item in events[0]["holders"]} >= {process.pid for process in holders}
     assert events[-1]["reason"] == "no left-over holders"
+
+
+def test_none_seen_is_not_none_left_where_the_driver_cannot_be_asked(here: Site, nvml_stub: StubNvml) -> None:
+    """It said "no left-over holders" of a node whose driver it could not ask."""
+    nvml_stub.init_code = MISMATCH
+    nvml_stub.write()
+    zombies = here.start("zombies", "local", "--json")
+    code = 0 if os.getuid() == 0 else 1  # root has looked at every process's device files
+    assert zombies.exit_code() == code, zombies.said
+    reason = zombies.summary()["reason"]
+    assert "no left-over holder was seen" in reason and "memory without a process was not" in reason
+
+
+@pytest.mark.parametrize(("coverage", "code"), [(Coverage.ALL, 0), (Coverage.OWN, 1), (Coverage.NONE, 1)])
+def test_what_was_not_looked_at_is_no_zero(coverage: Coverage, code: int) -> None:
+    driver = Driver(state=DriverState.STUCK, why="driver not responding since 14 s")
+    decision = decided(Snapshot(at=0, driver=driver, coverage=coverage), (), None)
+    assert decision.exit_code == code and "driver not responding since 14 s" in decision.reason
+    fine = Snapshot(at=0, driver=Driver(state=DriverState.OK), coverage=Coverage.OWN)
+    assert (decided(fine, (), None).exit_code, decided(fine, (), None).reason) == (0, "no left-over holders")
 
 
 def test_our_orphan_is_found_and_cleared_with_proof(

@@ -283,5 +283,6 @@ async def test_nothing_of_ours_leaks_into_the_server(node: Node, tmp_path: Path)
     await node.ended(run["run_id"])
     assert out.read_text().split() == ["0", "1", "2", "3"]  # 3 is the listing itself
     keeper_fds = await node.launch(SLEEP)
-    links = [os.readlink(f"/proc/{keeper_fds['keeper']['pid']}/fd/{number}") for number in (0, 1, 2)]
-    assert links == ["/dev/null"] * 3
+    keeper = keeper_fds["keeper"]["pid"]
+    # It says "started" first, and lets go of our pipes then.
+    await until(lambda: [os.readlink(f"/proc/{keeper}/fd/{number}") for number in (0, 1, 2)] == ["/dev/null"] * 3)
