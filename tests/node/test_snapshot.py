@@ -22,7 +22,7 @@ from supervisor.adapters.local import LocalLink
 from supervisor.adapters.node import NodeClient
 from supervisor.core.gpu import Coverage, DriverState, GpuState, Snapshot
 from supervisor.node import driver, proc
-from tests.node.conftest import PYTHON, Node, until, until_async
+from tests.node.conftest import PYTHON, Node, need_python, until, until_async
 from tests.real import nvml
 from tests.real.nvml import GIB, StubNvml
 
@@ -395,6 +395,30 @@ async def test_state_d_is_counted_look_by_look(
     finally:
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     process.wait()
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.13"])
+async def test_a_look_and_a_watch_under_the_nodes_own_python(
+    stub: StubNvml, link: LocalLink, tmp_path: Path, started: list[subprocess.Popen[bytes]], version: str
+) -> None:
+    process = holder(started, stub.devices / "nvidia0")
+    stub.proc(stub.gpus[0], process.pid, 10 * GIB)
+    stub.write()
+    python = need_python(version)
+    client = await NodeClient.start(link, clock=SystemClock(), python=python, state_dir=str(tmp_path / "state"))
+    try:
+        assert client.hello.python.startswith(version + ".")
+        snapshot = await looks.settled_look(client, clock=SystemClock())
+        assert snapshot.driver.state is DriverState.OK and snapshot.process(process.pid) is not None
+        await looks.begin(client)
+        async with asyncio.timeout(30):
+            async for notice in client.notices():
+                if notice["notice"] == "gpu":
+                    break
+        seen = looks.GpuFeed().take(notice)
+        assert seen.gpus[0].held_bytes == 10 * GIB
+    finally:
+        await client.close()
 
 
 async def test_without_any_gpu_nothing_is_started(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
