@@ -41,7 +41,8 @@ class Node:
 
     def orders(self, argv: list[str], **more: Any) -> Json:
         """The arguments of a launch."""
-        run_id = f"20260101T000000-{secrets.token_hex(4)}"
+        # In the order of their time, as real ones are: of very many, the node looks at the newest.
+        run_id = f"20260101-{len(self.run_ids):06d}-{secrets.token_hex(2)}"
         self.run_ids.append(run_id)
         orders = {
             "run_id": run_id,

@@ -16,11 +16,12 @@ import pytest
 from supervisor.adapters import program
 from supervisor.node import proc
 from tests.node.conftest import PYTHON, Node, until, until_async
+from tests.scale import scaled
 
 pytestmark = pytest.mark.asyncio
 
 SLEEP = ["/bin/sleep", "600"]
-ROUNDS = 300 if os.environ.get("SUPERVISOR_TEST_FULL") else 12
+ROUNDS = scaled(100)
 MARK = "SUPERVISOR_TEST_KILL"
 
 
