@@ -42,7 +42,7 @@ class Node:
     def orders(self, argv: list[str], **more: Any) -> Json:
         """The arguments of a launch."""
         # In the order of their time, as real ones are: of very many, the node looks at the newest.
-        run_id = f"20260101-{len(self.run_ids):06d}-{secrets.token_hex(2)}"
+        run_id = f"20260101-{len(self.run_ids):06d}-{secrets.token_hex(4)}"
         self.run_ids.append(run_id)
         orders = {
             "run_id": run_id,
