@@ -831,11 +831,11 @@ async def test_a_connection_that_comes_too_late_is_closed(sshd: Sshd, tmp_path: 
         # `name` takes one that ends meanwhile: sshd's helpers come and go.
         sessions = [one for one in sshd.sessions() if "sshd" in processes.name(one)]
         for one in sessions:
-            one.send_signal(signal.SIGSTOP)
+            processes.send(one, signal.SIGSTOP)
         with pytest.raises(DialSilentError):
             await link.dial("127.0.0.1", port, timeout_s=0.05)
         for one in sessions:
-            one.send_signal(signal.SIGCONT)
+            processes.send(one, signal.SIGCONT)
         await asyncio.wait_for(ended.wait(), 10)
 
 
