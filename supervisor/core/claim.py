@@ -18,8 +18,6 @@ Identity = tuple[int, int]
 """Pid and start ticks."""
 
 MIB = 1 << 20
-SLACK_BYTES = 512 * MIB
-SLACK_SHARE = 0.015
 IDLE_MAX_BYTES = 1024 * MIB
 """More than this is no idle GPU's: where we learn the baseline only at the stop, the rest may be the run's own."""
 
@@ -221,15 +219,10 @@ def _baseline(gpu: Gpu, eyes: Eyes, recorded: Mapping[str, int], shared: bool, o
     learnt = max(0, used - sum(use.used_bytes or 0 for use in uses))
     if gpu.uuid in recorded:
         # A launch into memory that was still being torn down recorded too much: no process accounts for less now.
-        return min(recorded[gpu.uuid], learnt + slack_bytes(gpu))
+        return min(recorded[gpu.uuid], learnt + gpu.slack_bytes)
     if not shared:
-        learnt = min(learnt, max(IDLE_MAX_BYTES, slack_bytes(gpu)))
+        learnt = min(learnt, max(IDLE_MAX_BYTES, gpu.slack_bytes))
     return min(learnt, older.baseline_bytes) if older is not None else learnt
-
-
-def slack_bytes(gpu: Gpu) -> int:
-    """How far above its baseline a GPU may be and still be released."""
-    return max(SLACK_BYTES, int(SLACK_SHARE * (gpu.memory.total_bytes or 0)))
 
 
 def label(gpu: Gpu, snapshot: Snapshot) -> str:

@@ -15,6 +15,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 GIB = 1 << 30
+SLACK_BYTES = 512 << 20
+SLACK_SHARE = 0.015
 
 
 class DriverState(StrEnum):
@@ -129,6 +131,11 @@ class Gpu(Struct, frozen=True, kw_only=True):
         if self.uses is None or any(use.used_bytes is None for use in self.uses):
             return None
         return sum(use.used_bytes or 0 for use in self.uses)
+
+    @property
+    def slack_bytes(self) -> int:
+        """What may be used beyond what is known of: a driver's small change. What is above it has an owner."""
+        return max(SLACK_BYTES, int(SLACK_SHARE * (self.memory.total_bytes or 0)))
 
     @property
     def unexplained_bytes(self) -> int | None:

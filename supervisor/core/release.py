@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from supervisor.core.claim import Claim, Eyes, Held, Identity, late, slack_bytes, strict
+from supervisor.core.claim import Claim, Eyes, Held, Identity, late, strict
 from supervisor.core.gpu import Coverage, DriverState, Gpu, GpuState, HolderProcess, Snapshot, Use, gib
 
 RELEASE_WAIT_S = 100.0
@@ -207,7 +207,7 @@ def _not_fallen(space: _Space, gpu: Gpu, uses: tuple[Use, ...], eyes: Eyes) -> s
     space.rule = ""
     nameless = [use.pid for use in uses if use.used_bytes is None]
     rest = used - sum(use.used_bytes or 0 for use in uses)
-    if not nameless and rest <= held.baseline_bytes + slack_bytes(gpu):
+    if not nameless and rest <= held.baseline_bytes + gpu.slack_bytes:
         return ""
     estimate = held.estimate_bytes
     if (nameless or not held.complete) and estimate is not None and held.used_bytes is not None:

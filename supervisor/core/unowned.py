@@ -16,8 +16,6 @@ from supervisor.core.lineage import spell_age
 
 TEARDOWN_S = 60.0
 """So long after a process died its memory may still be on its way back."""
-GHOST_BYTES = 512 << 20
-GHOST_SHARE = 0.015
 GHOST_LOOKS = 3
 LATCH_PERCENT = 95
 LATCH_POWER_SHARE = 0.35
@@ -25,11 +23,6 @@ _MAY_INHERIT = (
     HolderClass.PROCESS, HolderClass.FOREIGN_ORPHAN, HolderClass.OURS_ORPHAN, HolderClass.OTHER_USER,
     HolderClass.OTHER_NAMESPACE,
 )  # fmt: skip
-
-
-def threshold(gpu: Gpu) -> int:
-    """What a driver may use without any process."""
-    return max(GHOST_BYTES, int(GHOST_SHARE * (gpu.memory.total_bytes or 0)))
 
 
 def unowned(look: Look, holders: dict[int, Holder]) -> list[Holder]:
@@ -207,7 +200,7 @@ def _without_a_pid(look: Look, holders: dict[int, Holder], gpu: Gpu) -> Holder |
     if used is None:
         return None
     others = [holder for holder in holders.values() if _is_on(look, holder, gpu)]
-    if unexplained is None or unexplained <= threshold(gpu):
+    if unexplained is None or unexplained <= gpu.slack_bytes:
         return _latch(look, gpu, used, bool(others))
     if look.snapshot.looks.get(gpu.uuid, 0) < GHOST_LOOKS:
         return None
@@ -280,7 +273,7 @@ def _recent(look: Look, gpu: Gpu) -> Past | None:
 
 def _latch(look: Look, gpu: Gpu, used: int, somebody: bool) -> Holder | None:
     """Full utilisation without memory or process: telemetry that stayed when a process was killed in a kernel."""
-    if (gpu.gpu_percent or 0) < LATCH_PERCENT or gpu.uses or somebody or used > threshold(gpu):
+    if (gpu.gpu_percent or 0) < LATCH_PERCENT or gpu.uses or somebody or used > gpu.slack_bytes:
         return None
     low = gpu.power_w is not None and gpu.power_limit_w and gpu.power_w < LATCH_POWER_SHARE * gpu.power_limit_w
     if not low and not (gpu.power_w is None and look.readable()):

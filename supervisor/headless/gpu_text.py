@@ -11,7 +11,6 @@ from supervisor.core.gpu import Coverage, DriverState, Gpu, GpuState, Snapshot, 
 from supervisor.core.holder import Holder, HolderClass
 from supervisor.core.holder_words import alike, held_of, pids
 from supervisor.core.lineage import spell_age
-from supervisor.core.unowned import threshold
 from supervisor.headless.text import Style
 
 PIPE_WIDTH = 160
@@ -85,7 +84,7 @@ def _gpu_lines(gpu: Gpu, snapshot: Snapshot, holders: Sequence[Holder], style: S
         out += _wrapped(trouble, 6, style, width)
     unexplained = gpu.unexplained_bytes
     explained = any(gpu.uuid in holder.held and holder.pid is None for holder in holders)
-    if gpu.memory.kind == "device" and unexplained is not None and unexplained > threshold(gpu) and not explained:
+    if gpu.memory.kind == "device" and unexplained is not None and unexplained > gpu.slack_bytes and not explained:
         out.append(f"{'':6}{style(f'{gib(unexplained)} belong to no process in the list', 'yellow')}")
     if gpu.uses is None:
         out.append(f"{'':6}its processes cannot be read: {gpu.errors.get('uses', 'not told why')}")

@@ -24,7 +24,6 @@ GHOST_BYTES = 512 * 1024 * 1024
 GHOST_SHARE = 0.015
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 _SIGKILL_BIT = 1 << 8
-_ANCESTORS = 32
 
 
 class Looker:
@@ -71,7 +70,7 @@ class Looker:
             return dict(self._frame(sample), processes=processes, runs=runs, past=past, looks=dict(self._unexplained))
 
     def _frame(self, sample: Json) -> Json:
-        chain = _ancestors(os.getpid())
+        chain = proc.ancestors(os.getpid())
         child = self._driver.child_pid
         return {
             "at": time.time(),
@@ -336,15 +335,6 @@ def _kill_pending(pid: int) -> bool:
         if name in (b"SigPnd", b"ShdPnd") and int(value, 16) & _SIGKILL_BIT:
             return True
     return False
-
-
-def _ancestors(pid: int) -> List[int]:
-    out: List[int] = []
-    found = proc.stat(pid)
-    while found is not None and found["ppid"] > 1 and len(out) < _ANCESTORS:
-        out.append(found["ppid"])
-        found = proc.stat(found["ppid"])
-    return out
 
 
 def _user_name(uid: int) -> str:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.core.claim import SLACK_BYTES, Claim, claim, grown, never_looked
+from supervisor.core.claim import Claim, claim, grown, never_looked
 from supervisor.core.gpu import (
     GIB,
+    SLACK_BYTES,
     Coverage,
     Driver,
     DriverState,
