@@ -21,10 +21,10 @@ from supervisor.headless.text import Style
 from supervisor.headless.zombies import chosen, decided, plan_lines
 from tests.conftest import MakeTmux
 from tests.core import snapshots
-from tests.main_job.kit import QUICK, Site, site
+from tests.main_job.kit import QUICK, Site, site_with_gpu
 from tests.node.conftest import until
 from tests.real import processes
-from tests.real.nvml import GIB, MIB, MISMATCH, StubNvml
+from tests.real.nvml import GIB, MISMATCH, StubNvml
 from tests.real.processes import Tracker
 from tests.real.tmux import Tmux
 from tests.schema import stream
@@ -114,11 +114,7 @@ def test_what_else_is_said(name: str, words: str) -> None:
 @pytest.fixture
 def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A node with one GPU, and a profile on it."""
-    nvml_stub.gpu(base_bytes=400 * MIB)
-    nvml_stub.write()
-    for name, value in nvml_stub.environment().items():
-        monkeypatch.setenv(name, value)
-    with site(tmp_path, tracker, *QUICK) as made:
+    with site_with_gpu(tmp_path, tracker, nvml_stub, monkeypatch) as made:
         yield made
 
 

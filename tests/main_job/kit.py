@@ -26,6 +26,7 @@ import pytest
 
 from supervisor import resources
 from tests.real import processes
+from tests.real.nvml import MIB, StubNvml
 from tests.real.ports import free_port
 from tests.real.processes import Tracker
 
@@ -235,6 +236,17 @@ def site(folder: Path, tracker: Tracker, *flags: str, engine: str = "sglang") ->
         yield made
     finally:
         made.end()
+
+
+@contextmanager
+def site_with_gpu(folder: Path, tracker: Tracker, stub: StubNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A place on a node with one GPU, whose server is up in a fifth of a second."""
+    stub.gpu(base_bytes=400 * MIB)
+    stub.write()
+    for name, value in stub.environment().items():
+        monkeypatch.setenv(name, value)
+    with site(folder, tracker, *QUICK) as made:
+        yield made
 
 
 # ------------------------------------------------------------------------------------------- the relay

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.cli import main
 from supervisor.supervise import before
-from tests.main_job.kit import QUICK, RUN_MARKER, Command, Site, site
+from tests.main_job.kit import RUN_MARKER, Command, Site, site_with_gpu
 from tests.node.conftest import until
 from tests.real import processes
 from tests.real.nvml import GIB, StubNvml
@@ -27,11 +27,7 @@ MIB = 1 << 20
 @pytest.fixture
 def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A profile on a node with one GPU."""
-    nvml_stub.gpu(base_bytes=400 * MIB)
-    nvml_stub.write()
-    for name, value in nvml_stub.environment().items():
-        monkeypatch.setenv(name, value)
-    with site(tmp_path, tracker, *QUICK) as made:
+    with site_with_gpu(tmp_path, tracker, nvml_stub, monkeypatch) as made:
         yield made
 
 

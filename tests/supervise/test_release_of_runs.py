@@ -19,7 +19,7 @@ from supervisor.headless import jsonl
 from supervisor.supervise import session as session_module
 from supervisor.supervise.session import Session
 from supervisor.supervise.stop import stop_run
-from tests.main_job.kit import QUICK, Site, site
+from tests.main_job.kit import Site, site_with_gpu
 from tests.node.conftest import until
 from tests.real.nvml import GIB, StubNvml
 from tests.real.processes import Tracker
@@ -31,11 +31,7 @@ SLOW_S = 8.0 if FULL else 2.0
 @pytest.fixture
 def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A profile on a node with one GPU."""
-    nvml_stub.gpu(base_bytes=400 << 20)
-    nvml_stub.write()
-    for name, value in nvml_stub.environment().items():
-        monkeypatch.setenv(name, value)
-    with site(tmp_path, tracker, *QUICK) as made:
+    with site_with_gpu(tmp_path, tracker, nvml_stub, monkeypatch) as made:
         yield made
 
 

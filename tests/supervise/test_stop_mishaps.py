@@ -20,7 +20,7 @@ import pytest
 
 from supervisor.core.events import Phase
 from tests.headless.test_zombies import orphan
-from tests.main_job.kit import QUICK, RUN_MARKER, Site, site
+from tests.main_job.kit import QUICK, RUN_MARKER, Site, site_with_gpu
 from tests.node.conftest import until
 from tests.real import processes
 from tests.real.nvml import GIB, StubNvml
@@ -38,11 +38,7 @@ wait
 @pytest.fixture
 def here(nvml_stub: StubNvml, tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A profile on a node with one GPU."""
-    nvml_stub.gpu(base_bytes=400 << 20)
-    nvml_stub.write()
-    for name, value in nvml_stub.environment().items():
-        monkeypatch.setenv(name, value)
-    with site(tmp_path, tracker, *QUICK) as made:
+    with site_with_gpu(tmp_path, tracker, nvml_stub, monkeypatch) as made:
         yield made
 
 
