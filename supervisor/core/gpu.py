@@ -177,7 +177,7 @@ class HolderProcess(Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...] = ()
     """TCP ports that it listens on."""
     leader_alive: bool | None = None
-    """Whether the leader of its session lives."""
+    """Whether the leader of its session lives; None where it stands outside the node program's pid namespace."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

@@ -160,7 +160,7 @@ class Looker:
                         break
                     stats[above] = found
                     above = found["ppid"]
-        alive_leaders: Dict[int, bool] = {}
+        alive_leaders: Dict[int, Optional[bool]] = {}
         keys = {(pid, found["start_ticks"]) for pid, found in stats.items()}
         self._known = {key: fixed for key, fixed in self._known.items() if key in keys}
         self._maps = {key: known for key, known in self._maps.items() if key in keys}
@@ -201,14 +201,18 @@ class Looker:
         return self._keepers[key]
 
     def _describe(
-        self, pid: int, found: Json, holder: bool, leaders: Dict[int, bool], before: Dict[Key, Tuple[Any, Json]]
+        self,
+        pid: int,
+        found: Json,
+        holder: bool,
+        leaders: Dict[int, Optional[bool]],
+        before: Dict[Key, Tuple[Any, Json]],
     ) -> None:
         """Note one process in `_told`: as it stood there before, where nothing of it has changed."""
         key = (pid, found["start_ticks"])
         sid = found["sid"]
         if sid not in leaders:
-            leader = proc.stat(sid) if sid > 0 else None
-            leaders[sid] = leader is not None and leader["state"] not in proc.DEAD_STATES
+            leaders[sid] = proc.leader_lives(sid)
         looks = self._in_d.get(key, 0)
         state = (
             found["ppid"],

@@ -86,6 +86,18 @@ def alive(pid: int, start_ticks: int) -> bool:
     return found is not None and found["start_ticks"] == start_ticks and not dead(found)
 
 
+def leader_lives(sid: int) -> Optional[bool]:
+    """Whether the process that leads a session lives.
+
+    None where the session was opened outside this pid namespace, which the kernel shows as 0: that is so for all that
+    `docker exec` or a CI runner starts, and a leader that cannot be seen is not one that has gone.
+    """
+    if sid <= 0:
+        return None
+    found = stat(sid)
+    return found is not None and not dead(found)
+
+
 def describe(pid: int) -> Optional[Process]:
     """One process as the protocol tells it, None when it is gone or a zombie."""
     found = stat(pid)

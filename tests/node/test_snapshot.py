@@ -23,7 +23,7 @@ from supervisor.adapters.node import NodeClient
 from supervisor.core.gpu import Coverage, DriverState, GpuState, Snapshot
 from supervisor.node import driver, proc
 from tests.node.conftest import PYTHON, Node, need_python, until, until_async
-from tests.real import nvml
+from tests.real import nvml, parts, pidns
 from tests.real.nvml import GIB, StubNvml
 
 pytestmark = pytest.mark.asyncio
@@ -91,7 +91,8 @@ async def test_one_look_has_gpus_holders_and_what_is_above_them(
     assert listed is not None and listed.devices == tuple(
         sorted(str(stub.devices / name) for name in ("nvidia0", "nvidia-uvm"))
     )
-    assert listed.ppid == os.getpid() and listed.leader_alive and listed.same_namespace and not listed.ports
+    assert listed.ppid == os.getpid() and listed.same_namespace and not listed.ports
+    assert listed.leader_alive is (True if os.getsid(0) else None)  # 0: a session from outside this pid namespace
     assert abs(listed.started_at - time.time()) < 60 and listed.uid == os.getuid() and listed.user
     assert HOLD.split(";")[0] in listed.title and listed.threads == 1
     silent = snapshot.process(heir.pid)
@@ -101,6 +102,22 @@ async def test_one_look_has_gpus_holders_and_what_is_above_them(
     assert snapshot.coverage is (Coverage.ALL if os.getuid() == 0 else Coverage.OWN)
     assert os.getpid() in snapshot.own_chain and set(nvml_children()) <= set(snapshot.own_chain)
     assert snapshot.uid == os.getuid()
+
+
+async def test_a_session_from_outside_the_pid_namespace_is_not_taken_for_one_without_a_leader() -> None:
+    """`docker exec`, `kubectl exec`, a CI runner: the kernel shows 0 as the session; who leads it cannot be seen."""
+    parts.require_real("pid namespaces")
+    look = (
+        "import os, time; from supervisor.node import proc; first = proc.stat(os.getpid())['sid']\n"
+        "reader, writer = os.pipe(); child = os.fork()\n"
+        "if not child: os.setsid(); os.write(writer, b'x'); time.sleep(600)\n"
+        "os.read(reader, 1); own = proc.stat(child)['sid']; living = proc.leader_lives(own)\n"
+        "os.kill(child, 9); os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)\n"
+        "print(first, proc.leader_lives(first), living, proc.leader_lives(own))"
+    )
+    words = pidns.inside([sys.executable, "-c", look])
+    done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "None", "True", "False"], done.stderr
 
 
 async def test_what_is_above_a_holder_is_told_with_its_ports(stub: StubNvml, node: Node, tmp_path: Path) -> None:
