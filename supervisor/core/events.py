@@ -344,6 +344,36 @@ class Log(Event, frozen=True, kw_only=True, tag="log"):
     """Lines that a slow reader missed just before this one."""
 
 
+class LogBlock(Event, frozen=True, kw_only=True, tag="log_block"):
+    """Bytes of the server's log as they came, cut anywhere: at 50 MB/s nobody can make an object of each line.
+
+    It never leaves the program: whoever wants lines takes `Log`s out of it (`core/log_lines.py`).
+    """
+
+    data: bytes
+    offset: int
+    """The file's offset of the first byte."""
+    line_no: int
+    """1-based number of the line that the first byte belongs to."""
+    lines: int
+    """How many `\\n` are in `data`."""
+    fresh: bool = False
+    """The log is another file from here on (it was rotated): offsets and numbers begin anew."""
+
+
+class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
+    """What a serving engine tells of its load. None where it does not tell it. Only with `--events all` in JSON."""
+
+    running: int | None = None
+    queued: int | None = None
+    generated_tokens_s: float | None = None
+    prompt_tokens_s: float | None = None
+    cache_share: float | None = None
+    """Of the KV cache in use, 0 to 1."""
+    why: str = ""
+    """Why nothing is known, where nothing is (the engine was launched without its metrics, …)."""
+
+
 class PhaseTime(Struct, frozen=True, kw_only=True):
     """Seconds spent in one phase; a phase that was entered twice stands twice."""
 
@@ -380,5 +410,6 @@ AnyFact = (
     | CannotComeUp | Verified | VerifyFailed | StopBegan | StopIncomplete | TreeGone | LinkChanged | Tick
 )  # fmt: skip
 AnyEvent = Union[  # two of them are names alone until somebody needs them: see gpu_events.py
-    PhaseChanged, Health, Progress, LinkEvent, Finding, Warning_, Log, Summary, "GpuEvent", "Holders"
+    PhaseChanged, Health, Progress, LinkEvent, Finding, Warning_, Log, LogBlock, Metrics, Summary,
+    "GpuEvent", "Holders",
 ]  # fmt: skip
