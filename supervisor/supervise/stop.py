@@ -27,6 +27,7 @@ from supervisor.supervise.takedown import (
     why_left,
     wire,
 )
+from supervisor.supervise.witness import Witness
 
 WRITTEN_WAIT_S = 3.0
 WRITTEN_EVERY_S = 0.02
@@ -71,10 +72,12 @@ async def stop_run(
     before: Claim | None = None,
     look: Look | None = None,
     release_wait_s: float = RELEASE_WAIT_S,
+    witness: Witness | None = None,
 ) -> Stopped:
     """The transaction of CONTRACT section 6.
 
     Args:
+        witness: sees each process and each signal; then `tell` need not name who will be stopped.
         before: what was seen of the run's memory earlier, for one that has ended already.
         look: how to look at the GPUs; by default through `client`.
     """
@@ -90,11 +93,15 @@ async def stop_run(
     try:
         claimed = await release.before(identities(plan), tell)
         held = claimed.held_by(release.snapshot) if claimed is not None and release.snapshot is not None else {}
-        for process in plan:
-            tell(planned(process, held))
+        if witness is not None:
+            witness.planned(plan, claimed)
+        else:
+            for process in plan:
+                tell(planned(process, held))
         await client.request("write_stop", key=key, run_id=run_id, by=by)
         taken = await take_down(
-            client, plan, clock=clock, lister=lister, root=root, grace_s=grace_s, saw=release.saw
+            client, plan, clock=clock, lister=lister, root=root, grace_s=grace_s, saw=release.saw,
+            witness=witness,
         )  # fmt: skip
         if taken.left:
             text = why_left(taken, held)

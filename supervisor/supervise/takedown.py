@@ -16,6 +16,7 @@ from supervisor.adapters.base import Clock
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
 from supervisor.core.claim import Identity
+from supervisor.supervise.witness import Blind, Witness
 
 LOOK_EVERY_S = 0.1
 AFTER_KILL_S = 10.0
@@ -62,13 +63,16 @@ async def take_down(
     root: ev.Process | None,
     grace_s: float,
     saw: Callable[[Iterable[Identity]], None],
+    witness: Witness | None = None,
 ) -> TakenDown:
     """TERM to the root alone (to all where there is none), to the rest when it is gone or half the grace is over."""
+    watched = witness or Blind()
     began = clock.now()
     seen: dict[Identity, int] = {(item.pid, item.start_ticks): item.ppid for item in plan}
     wanted = (root.pid, root.start_ticks) if root is not None else None
     first = [item for item in plan if (item.pid, item.start_ticks) == wanted] or list(plan)
     told = await signal(client, "TERM", first)
+    watched.signalled("TERM", first)
     denied: set[int] = set(told["denied"])
     killed: set[Identity] = set()
     to_rest = len(first) == len(plan)
@@ -78,18 +82,21 @@ async def take_down(
         for item in left:
             seen.setdefault((item.pid, item.start_ticks), item.ppid)
         saw(identities(left))
+        watched.alive(left)
         if not left:
             break
         elapsed_s = clock.now() - began
         if elapsed_s >= grace_s:
             # Again at each look: a process that forks while it is being stopped has new children.
             reply = await signal(client, "KILL", left)
+            watched.signalled("KILL", [item for item in left if item.pid in reply["sent"]])
             denied.update(reply["denied"])
             killed.update(item for item in identities(left) if item[0] in reply["sent"])
         elif not to_rest and (wanted not in identities(left) or elapsed_s >= grace_s / 2):
             to_rest = True
             rest = [item for item in left if (item.pid, item.start_ticks) != wanted]
             denied.update((await signal(client, "TERM", rest))["denied"])
+            watched.signalled("TERM", rest)
         await clock.sleep(LOOK_EVERY_S)
     return TakenDown(
         left=left, killed=len(killed), took_s=clock.now() - began, how=told["how"], denied=frozenset(denied),
