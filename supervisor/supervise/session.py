@@ -18,6 +18,7 @@ from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import Stopped, stop_run
+from supervisor.supervise.witness import Witness
 
 
 class Session:
@@ -127,8 +128,12 @@ class Session:
 
     # ------------------------------------------------------------------------------- what a user asks for
 
-    async def stop(self, by: str | None = None) -> Stopped | None:
-        """Stop the attended run, None where there is none. The machine follows by its facts."""
+    async def stop(self, by: str | None = None, *, witness: Witness | None = None) -> Stopped | None:
+        """Stop the attended run, None where there is none. The machine follows by its facts.
+
+        Args:
+            witness: sees it live; without one its steps are warnings.
+        """
         attendance = self._attendance
         if attendance is None:
             return None
@@ -142,8 +147,9 @@ class Session:
                 root=attendance.run.root,
                 by=by or self._by,
                 grace_s=self.plan.grace_s,
-                tell=lambda text: self.desk.warn(text),
+                tell=witness.told if witness is not None else lambda text: self.desk.warn(text),
                 before=attendance.holding.claim,
+                witness=witness,
             )
             now = self.desk.clock.now()
             if stopped.gone:
@@ -156,9 +162,9 @@ class Session:
             self.desk.warn(stopped.text)
         return stopped
 
-    async def restart(self) -> Stopped | None:
+    async def restart(self, *, witness: Witness | None = None) -> Stopped | None:
         """Stop what runs, then launch; where something is left, or still holds memory, nothing is launched."""
-        stopped = await self.stop()
+        stopped = await self.stop(witness=witness)
         if stopped is None or stopped.may_launch or (stopped.gone and self._force):
             self._launch = True
             self._again.set()
