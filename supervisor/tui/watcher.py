@@ -1,0 +1,223 @@
+"""One session seen by the console: runs it, drains its stream into the model and the book, carries out orders.
+
+It knows no Textual: whoever shows it runs `supervise()` and `drain()` as workers, and is called after each batch. It
+decides nothing about the server, and draws nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from supervisor.core import events as ev
+from supervisor.core.events import Phase
+from supervisor.core.holder import Holder
+from supervisor.errors import SupervisorError
+from supervisor.supervise.book import Book
+from supervisor.supervise.clear import Cleared
+from supervisor.supervise.desk import Desk
+from supervisor.supervise.left_overs import LeftOvers
+from supervisor.supervise.stop import Stopped
+from supervisor.supervise.witness import Witness
+from supervisor.tui.model import SessionModel
+from supervisor.tui.order import Order
+
+CLOSE_S = 3.0
+"""How long closing waits for the connection to be closed in order."""
+
+
+class Attended(Protocol):
+    """What the console asks of the attended run (`supervise.attend.Attendance`)."""
+
+    @property
+    def tree(self) -> Sequence[ev.Process]:
+        """Its processes, as last told by the node."""
+
+    @property
+    def tree_at(self) -> float:
+        """When that was: their ages have gone on since."""
+
+    async def verify_again(self) -> None:
+        """Ask for a generation at the next look."""
+
+
+class Settings(Protocol):
+    """What the console reads of the plan."""
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds from TERM to KILL."""
+
+
+class Supervised(Protocol):
+    """What the console needs of a session (`supervise.session.Session`)."""
+
+    @property
+    def desk(self) -> Desk:
+        """Machine, tally and hub."""
+
+    @property
+    def plan(self) -> Settings:
+        """What was settled before."""
+
+    @property
+    def attendance(self) -> Attended | None:
+        """The run that is attended."""
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+
+    async def stop(self, by: str | None = None, *, witness: Witness | None = None) -> Stopped | None:
+        """Stop the attended run."""
+
+    async def restart(self, *, witness: Witness | None = None) -> Stopped | None:
+        """Stop what runs, then launch."""
+
+    async def left_overs(self) -> LeftOvers:
+        """Who holds memory on the node, by a fresh look."""
+
+    async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder], tell: Callable[[str], None]) -> Cleared:
+        """End left-over holders, and prove the release."""
+
+    async def read_log(self, offset: int, length: int) -> bytes:
+        """Older bytes of the log, from the node."""
+
+
+OnChange = Callable[["Watcher", Sequence[ev.AnyEvent]], None]
+
+
+class Watcher:
+    """One session, its model, its log book and its order.
+
+    Args:
+        title: the profile's name.
+        node: what the user calls the node.
+        mask: takes secrets out of a text.
+        path: the profile's file, empty where there is none.
+    """
+
+    def __init__(
+        self, session: Supervised, *, title: str, node: str, mask: Callable[[str], str], path: str = ""
+    ) -> None:
+        self.session = session
+        self.title = title
+        self.node = node
+        self.mask = mask
+        self.path = path
+        self.model = SessionModel()
+        self.book: Book | None = None
+        self.error = ""
+        """Why supervision has ended; empty while it goes on."""
+        self.order: Order | None = None
+        """The last one, ended or under way."""
+        self._on_change: OnChange = lambda _watcher, _events: None
+        self._over = asyncio.Event()
+        self._over.set()
+
+    @property
+    def desk(self) -> Desk:
+        """Machine, tally and hub of the session."""
+        return self.session.desk
+
+    @property
+    def tree(self) -> tuple[ev.Process, ...]:
+        """The processes of the attended run, none without one."""
+        attendance = self.session.attendance
+        return tuple(attendance.tree) if attendance is not None else ()
+
+    @property
+    def busy(self) -> str:
+        """The order that is under way, empty where none is."""
+        return self.order.kind if self.order is not None and self.order.under_way else ""
+
+    # ------------------------------------------------------------------------------- the two coroutines
+
+    async def supervise(self) -> None:
+        """Run the session until it ends or is cancelled; an end that it tells of is kept in `error`."""
+        self.error = ""
+        self._over.clear()
+        try:
+            await self.session.run()
+        except SupervisorError as error:
+            self.error = str(error)
+            self._on_change(self, ())
+        finally:
+            self._over.set()
+
+    async def drain(self, on_change: OnChange, pace_s: float) -> None:
+        """Take the stream batch by batch, at most one in `pace_s`. Ends when the hub closes."""
+        self._on_change = on_change
+        hub = self.desk.hub
+        subscription = hub.subscribe(lines=False)
+        try:
+            self._take((*subscription.view.blocks,))
+            on_change(self, ())
+            async for batch in subscription.batches():
+                self._take(batch)
+                on_change(self, batch)
+                await asyncio.sleep(pace_s)
+        finally:
+            hub.unsubscribe(subscription)
+
+    def _take(self, batch: Sequence[ev.AnyEvent]) -> None:
+        self.model.take(batch, self.desk.hub.view, self.desk.tally.answers)
+
+    async def close(self) -> None:
+        """The session's workers were cancelled: wait a moment for its connection, then let the book go."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._over.wait()
+        except TimeoutError:
+            pass  # the node's side ends by itself at the end of its input
+        if self.book is not None:
+            self.book.close()
+
+    # ------------------------------------------------------------------------------- orders
+
+    async def stop(self) -> Order:
+        """Stop the attended run, and prove that its memory is free."""
+        return await self._carry_out("stop", lambda order: self.session.stop(witness=order))
+
+    async def restart(self) -> Order:
+        """The same, then launch anew, unless something is left."""
+        return await self._carry_out("restart", lambda order: self.session.restart(witness=order))
+
+    async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder]) -> Order:
+        """End left-over holders of GPU memory, and prove that it was given back."""
+        return await self._carry_out("clear", lambda order: self.session.clear(targets, spared, order.told))
+
+    async def _carry_out(self, kind: str, work: Callable[[Order], Awaitable[Stopped | Cleared | None]]) -> Order:
+        """One at a time: whoever asks looks at `busy` before."""
+        order = Order(kind, self.desk.clock.now, gpus=self.desk.hub.view.gpu)
+        self.order = order
+        order.alive(self.tree if kind != "clear" else ())
+        try:
+            done = await work(order)
+        except SupervisorError as error:
+            order.end(f"The {kind} could not be carried out: {error}", good=False)
+        except asyncio.CancelledError:
+            order.end(f"The {kind} was broken off: what it has signalled goes on ending", good=False)
+            raise
+        else:
+            text, good = _outcome(done)
+            order.end(text, good=good)
+        return order
+
+    async def verify(self) -> str:
+        """Ask the server for a generation now. Says what will come of it."""
+        attendance = self.session.attendance
+        if attendance is None:
+            return "No run is attended: there is nothing to verify."
+        if not self.desk.machine.verify:
+            return "Verification is off in this profile."
+        await attendance.verify_again()
+        if self.desk.phase in (Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED):
+            return "A generation is asked for now."
+        return "A generation is asked for at the first 200."
+
+
+def _outcome(done: Stopped | Cleared | None) -> tuple[str, bool]:
+    if done is None:
+        return "Nothing ran, so nothing was signalled.", True
+    return done.text, done.released or (isinstance(done, Stopped) and done.idle)
