@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from supervisor.core import left_over
 from supervisor.core.gpu import Coverage, DriverState, Gpu, GpuState, Snapshot, gib
 from supervisor.core.holder import Holder, HolderClass
 from supervisor.core.holder_words import alike, held_of, pids
@@ -151,7 +152,7 @@ def _age(group: Sequence[Holder], snapshot: Snapshot) -> str:
 def zombie_lines(name: str, snapshot: Snapshot, holders: Sequence[Holder], style: Style, width: int) -> list[str]:
     """The left-over holders with their evidence, then what else is worth a word."""
     zombies = [holder for holder in holders if holder.zombie]
-    out = [f"{head(name, snapshot, style)}: {count_words(zombies)}"]
+    out = [f"{head(name, snapshot, style)}: {left_over.count_words(zombies)}"]
     if snapshot.driver.state is not DriverState.OK and snapshot.driver.why:
         out.append(f"  {style(snapshot.driver.why, 'yellow')}")
     for group in alike(zombies):
@@ -188,28 +189,12 @@ def _told(group: Sequence[Holder], snapshot: Snapshot, style: Style, width: int)
     return [*out, f"    → {advice}"]
 
 
-def places(holder: Holder, snapshot: Snapshot) -> str:
-    """ "70.8 GiB on GPU 0, ", empty for one that holds nothing."""
-    return "".join(f"{gib(amount)} on {snapshot.label(uuid)}, " for uuid, amount in holder.held.items())
-
-
 def _sight(snapshot: Snapshot) -> str:
     if snapshot.coverage is Coverage.OWN:
         return "Seen: the device files that our own user has open. Left-overs of others show as root."
     if snapshot.coverage is Coverage.PARTIAL:
         return "Not everything was seen: there are very many descriptors, or /proc hides processes."
     return "Nobody's device files could be read: this is NVML's list alone."
-
-
-def count_words(zombies: Iterable[Holder]) -> str:
-    """ "no left-over holders", "2 left-over holders with 84.0 GiB"."""
-    found = list(zombies)
-    if not found:
-        return "no left-over holders"
-    known = [amount for holder in found for amount in holder.held.values() if amount is not None]
-    unknown = any(amount is None for holder in found for amount in holder.held.values())
-    amount = f" with {'at least ' if unknown else ''}{gib(sum(known))}" if known else ""
-    return f"{len(found)} left-over holder{'' if len(found) == 1 else 's'}{amount}"
 
 
 def short_name(name: str) -> str:

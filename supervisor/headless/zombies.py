@@ -12,14 +12,14 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import IO
 
-from supervisor.adapters import gpu as gpus_of
 from supervisor.adapters.base import Clock
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
+from supervisor.core import left_over
 from supervisor.core.events import Outcome
-from supervisor.core.gpu import Coverage, DriverState, Snapshot
-from supervisor.core.gpu_events import holders_event, named, safe
-from supervisor.core.holders import Holder, HolderClass, classify
+from supervisor.core.gpu import Coverage, Snapshot
+from supervisor.core.gpu_events import holders_event
+from supervisor.core.holders import Holder
 from supervisor.core.known import Known
 from supervisor.core.lines import sanitise
 from supervisor.core.wait import Decision
@@ -27,9 +27,9 @@ from supervisor.errors import LinkError, UsageError
 from supervisor.headless import gpu_text
 from supervisor.headless.gpus import View, until_decided
 from supervisor.headless.nodes import Node, connection_to
+from supervisor.supervise import left_overs
 from supervisor.supervise.clear import Cleared, clear
-
-GRACE_S = 30.0
+from supervisor.supervise.left_overs import GRACE_S
 
 Ask = Callable[[str], Awaitable[str]]
 """Shows a question at a terminal and gives the line that was typed; "" at its end."""
@@ -105,8 +105,8 @@ class _Zombies:
             await connection.close()
 
     async def _look(self, client: NodeClient) -> tuple[Snapshot, tuple[Holder, ...]]:
-        snapshot = safe(await gpus_of.settled_look(client, clock=self._clock))
-        return snapshot, named(classify(snapshot, self._known), self._node.name)
+        found = await left_overs.look(client, clock=self._clock, known=self._known, name=self._node.name)
+        return found.snapshot, found.holders
 
     def _show(self, snapshot: Snapshot, holders: tuple[Holder, ...]) -> None:
         view = self._view
@@ -117,7 +117,7 @@ class _Zombies:
 
     async def _agree(self, targets: Sequence[Holder], snapshot: Snapshot, yes: bool, ask: Ask | None) -> None:
         """Returns when the user wants it. Raises `UsageError` otherwise: nothing has been signalled then."""
-        by_hand = [holder for holder in targets if holder.killable == "root"]
+        by_hand = [holder for holder in targets if left_over.by_hand(holder)]
         if by_hand and ask is None:
             pids = ", ".join(f"pid {holder.pid} of {holder.user or holder.uid}" for holder in by_hand)
             raise UsageError(f"{pids}: another's process is ended only at a terminal, where its pid is typed by hand")
@@ -167,14 +167,8 @@ def chosen(holders: Sequence[Holder], pids: Sequence[int], snapshot: Snapshot) -
         holder = by_pid.get(pid)
         if holder is None:
             raise UsageError(f"pid {pid} is no holder of GPU memory there: nothing was signalled")
-        why = sanitise(" ".join(holder.evidence[-1:]))
-        if holder.class_ is HolderClass.PROTECTED:
-            raise UsageError(f"pid {pid} is protected, and never touched: {why}")
-        if holder.killable == "no":
-            raise UsageError(f"pid {pid} ({holder.class_}) is not to be ended by its pid: {holder.advice}")
-        if holder.killable == "root" and snapshot.uid != 0:
-            owner = holder.user or f"uid {holder.uid}"
-            raise UsageError(f"pid {pid} belongs to {owner}: ask, or as root: sudo kill {pid} (nothing was signalled)")
+        if why := left_over.why_not(holder, snapshot.uid):
+            raise UsageError(f"{why} (nothing was signalled)")
         out.append(holder)
     return tuple(out)
 
@@ -183,10 +177,9 @@ def plan_lines(targets: Sequence[Holder], snapshot: Snapshot) -> list[str]:
     """What will be ended, before it is asked for."""
     out = ["to be ended (TERM, and KILL after 30 s):"]
     for holder in targets:
-        place = gpu_text.places(holder, snapshot)
+        place = "".join(f"{part}, " for part in left_over.places(holder, snapshot))
         out.append(f"  pid {holder.pid} ({holder.class_}) {place}{holder.title or holder.comm}".rstrip())
-    runs = sorted({holder.run_id for holder in targets if holder.class_ is HolderClass.OURS_ORPHAN and holder.run_id})
-    if runs:
+    if runs := left_over.runs_of(targets):
         out.append(f"  and every other process that is left of run {', '.join(runs)}")
     return out
 
@@ -194,8 +187,8 @@ def plan_lines(targets: Sequence[Holder], snapshot: Snapshot) -> list[str]:
 def decided(snapshot: Snapshot, holders: Sequence[Holder], cleared: Cleared | None) -> Decision:
     """What the command came to: 0 only where all that could be left over was looked at."""
     zombies = [holder for holder in holders if holder.zombie]
-    reason = gpu_text.count_words(zombies)
-    blind = _not_seen(snapshot)
+    reason = left_over.count_words(zombies)
+    blind = left_over.not_seen(snapshot)
     if blind:
         reason = f"{reason if zombies else 'no left-over holder was seen'}: {blind}"
     if cleared is not None:
@@ -204,18 +197,6 @@ def decided(snapshot: Snapshot, holders: Sequence[Holder], cleared: Cleared | No
     if zombies or not sure or (cleared is not None and not cleared.released):
         return Decision(outcome=Outcome.FAILED, exit_code=1, reason=reason)
     return Decision(outcome=Outcome.REACHED, exit_code=0, reason=reason)
-
-
-def _not_seen(snapshot: Snapshot) -> str:
-    """What "none" would not cover; empty where everything was looked at."""
-    if snapshot.driver.state in (DriverState.OK, DriverState.ABSENT):
-        return ""
-    files = (
-        "every process's device files were looked at"
-        if snapshot.coverage is Coverage.ALL
-        else ("only our own processes' device files could be looked at")
-    )
-    return f"{files}, and memory without a process was not ({snapshot.driver.why})"
 
 
 def terminal() -> Ask | None:

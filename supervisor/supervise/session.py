@@ -6,16 +6,22 @@ The order of things only: what is decided is in `core`, what is done in the modu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from supervisor.adapters.base import Clock, Link
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState
+from supervisor.core.gpu_events import gpu_event, holders_event
+from supervisor.core.holder import Holder
+from supervisor.engines import loader
 from supervisor.errors import RefusedError, UnreachableError
+from supervisor.supervise import left_overs
 from supervisor.supervise.attend import Attendance
 from supervisor.supervise.begin import Beginning
+from supervisor.supervise.clear import Cleared, clear
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
+from supervisor.supervise.left_overs import GRACE_S, LeftOvers
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import Stopped, stop_run
 from supervisor.supervise.witness import Witness
@@ -171,6 +177,32 @@ class Session:
         else:
             self.desk.warn("the restart launches nothing: the run before is not proved to be gone from the GPUs")
         return stopped
+
+    async def left_overs(self) -> LeftOvers:
+        """Who holds memory on the node and what of it is left over, by a fresh look. Raises a `SupervisorError`."""
+        desk, name = self.desk, self._connection.link.name
+        found = await left_overs.look(
+            self._connection.client, clock=desk.clock, known=loader.known_holders(), name=name
+        )
+        if self._attendance is None:  # else the node tells both each second, and what the run holds of it
+            desk.tell(gpu_event(found.snapshot, name, desk.clock.now()))
+            desk.tell(holders_event(found.snapshot, found.holders, name, desk.clock.now()))
+        return found
+
+    async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder], tell: Callable[[str], None]) -> Cleared:
+        """End these left-overs and prove that their memory came back; each step is told. Raises a `SupervisorError`.
+
+        Args:
+            spared: all holders of the look that the targets are from.
+        """
+        return await clear(
+            self._connection.client,
+            clock=self.desk.clock,
+            targets=targets,
+            grace_s=GRACE_S,
+            tell=tell,
+            spared=spared,
+        )
 
     # ------------------------------------------------------------------------------- wiring
 
