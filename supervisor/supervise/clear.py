@@ -20,6 +20,7 @@ from supervisor.core.release import NO_GPU, RELEASE_WAIT_S, State
 from supervisor.errors import NodeRequestError
 from supervisor.supervise.release import LOOK_WAIT_S, Look, Release, looks_of
 from supervisor.supervise.takedown import identities, planned, processes, still_there, take_down, why_left, wire
+from supervisor.supervise.witness import Witness
 
 
 class Cleared(Struct, frozen=True, kw_only=True):
@@ -58,10 +59,12 @@ async def clear(
     spared: Sequence[Holder] = (),
     look: Look | None = None,
     release_wait_s: float = RELEASE_WAIT_S,
+    witness: Witness | None = None,
 ) -> Cleared:
     """TERM, the grace, KILL, gone, released. Raises `UnreachableError`.
 
     Args:
+        witness: sees each process and each signal; then `tell` need not name who will be ended.
         spared: holders of the same look; one that is protected is left alone even where it bears a cleared run's id.
     """
     look = look or looks_of(client)
@@ -86,9 +89,14 @@ async def clear(
     try:
         claimed = await release.before(identities(plan), tell)
         held = claimed.held_by(release.snapshot) if claimed is not None and release.snapshot is not None else {}
-        for process in plan:
-            tell(planned(process, held))
-        taken = await take_down(client, plan, clock=clock, lister=lister, root=None, grace_s=grace_s, saw=release.saw)
+        if witness is not None:
+            witness.planned(plan, claimed)
+        else:
+            for process in plan:
+                tell(planned(process, held))
+        taken = await take_down(
+            client, plan, clock=clock, lister=lister, root=None, grace_s=grace_s, saw=release.saw, witness=witness
+        )
         refused = tuple(work.refused)
         if taken.left:
             why = f"unproved ({still_there(taken)})"

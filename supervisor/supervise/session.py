@@ -189,8 +189,10 @@ class Session:
             desk.tell(holders_event(found.snapshot, found.holders, name, desk.clock.now()))
         return found
 
-    async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder], tell: Callable[[str], None]) -> Cleared:
-        """End these left-overs and prove that their memory came back; each step is told. Raises a `SupervisorError`.
+    async def clear(
+        self, targets: Sequence[Holder], spared: Sequence[Holder], *, witness: Witness | None = None
+    ) -> Cleared:
+        """End these left-overs and prove that their memory came back. Raises a `SupervisorError`.
 
         Args:
             spared: all holders of the look that the targets are from.
@@ -200,8 +202,9 @@ class Session:
             clock=self.desk.clock,
             targets=targets,
             grace_s=GRACE_S,
-            tell=tell,
+            tell=witness.told if witness is not None else self.desk.warn,
             spared=spared,
+            witness=witness,
         )
 
     # ------------------------------------------------------------------------------- wiring

@@ -77,7 +77,9 @@ class Supervised(Protocol):
     async def left_overs(self) -> LeftOvers:
         """Who holds memory on the node, by a fresh look."""
 
-    async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder], tell: Callable[[str], None]) -> Cleared:
+    async def clear(
+        self, targets: Sequence[Holder], spared: Sequence[Holder], *, witness: Witness | None = None
+    ) -> Cleared:
         """End left-over holders, and prove the release."""
 
     async def read_log(self, offset: int, length: int) -> bytes:
@@ -185,7 +187,7 @@ class Watcher:
 
     async def clear(self, targets: Sequence[Holder], spared: Sequence[Holder]) -> Order:
         """End left-over holders of GPU memory, and prove that it was given back."""
-        return await self._carry_out("clear", lambda order: self.session.clear(targets, spared, order.told))
+        return await self._carry_out("clear", lambda order: self.session.clear(targets, spared, witness=order))
 
     async def _carry_out(self, kind: str, work: Callable[[Order], Awaitable[Stopped | Cleared | None]]) -> Order:
         """One at a time: whoever asks looks at `busy` before."""
