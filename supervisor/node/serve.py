@@ -338,7 +338,7 @@ def _runs(server: Server, _request: Json) -> Json:
             continue
         for item in records.newest(server.base, key)[:10]:
             run = item["run"]
-            fields = {name: run.get(name) for name in ("key", "run_id", "started_at", "by", "engine", "port")}
+            fields = {name: run.get(name) for name in ("key", "run_id", "started_at", "by", "engine", "port", "url")}
             out.append(dict(fields, live=records.is_live(item), exit=item["exit"]))
     return {"runs": out}
 
