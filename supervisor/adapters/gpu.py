@@ -39,7 +39,8 @@ async def _ask(client: NodeClient, op: str, timeout_s: float, **args: object) ->
     """A request that may need nvidia-ml-py's source: 67 kB that travel once a connection, where there is a GPU."""
     reply = await client.request(op, timeout_s=timeout_s, **args)
     if reply.get("needs_nvml"):
-        reply = await client.request(op, timeout_s=timeout_s, nvml=source() or "", **args)
+        nvml = source() if client.nvml_source is None else client.nvml_source
+        reply = await client.request(op, timeout_s=timeout_s, nvml=nvml or "", **args)
     return reply
 
 

@@ -163,6 +163,10 @@ async def _last_words(link: Link, python: str, process: ByteProcess, banner: byt
 class NodeClient:
     """One serving node program. Made by `start`."""
 
+    nvml_source: str | None = None
+    """What goes to the node instead of the installed nvidia-ml-py, packed as `nvml_source.py` packs that. None, which
+    it is for every real node: nothing instead."""
+
     def __init__(self, process: ByteProcess, reader: _Reader, hello: Hello, python: str, banner: bytes) -> None:
         self.hello = hello
         self.python = python

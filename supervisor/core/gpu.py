@@ -46,6 +46,8 @@ class Driver(Struct, frozen=True, kw_only=True):
     """The call that has not come back."""
     count_before: int | None = None
     """How many GPUs there were at the first look, where that was more than now."""
+    simulated: bool = False
+    """There is no GPU: a module that stands for the driver's says so of itself (the demonstration's own node)."""
 
 
 class GpuState(StrEnum):

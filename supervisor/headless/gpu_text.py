@@ -62,7 +62,8 @@ def head(name: str, snapshot: Snapshot, style: Style) -> str:
     """ "gpu1 · 8 GPUs · driver 580.95.05 · CUDA 13.0" """
     whole = sum(1 for gpu in snapshot.gpus if gpu.parent is None)
     driver = snapshot.driver
-    count = "no GPU" if driver.state is DriverState.ABSENT else f"{whole} GPU{'' if whole == 1 else 's'}"
+    kind = "SIMULATED GPU" if driver.simulated else "GPU"
+    count = f"no {kind}" if driver.state is DriverState.ABSENT else f"{whole} {kind}{'' if whole == 1 else 's'}"
     if not whole and driver.state in (DriverState.UNAVAILABLE, DriverState.STUCK):
         count = "GPUs not known"
     if driver.count_before is not None:

@@ -30,9 +30,13 @@ async def run_stop(
     as_json: bool,
     mask: Callable[[str], str],
     out: IO[str] | None = None,
+    nvml_source: str | None = None,
 ) -> int:
     """Exit code 0: all gone and released, or nothing ran. 1: something is left, or not proved to be released. 3: the
-    node was not reached, or the link broke. 129, 130, 143: a signal ended this command."""
+    node was not reached, or the link broke. 129, 130, 143: a signal ended this command.
+
+    `nvml_source`: see `Connection`.
+    """
 
     def say(line: str) -> None:
         print(mask(line), file=out or sys.stdout, flush=True)
@@ -50,6 +54,7 @@ async def run_stop(
         on_link=lambda _state, _why: None,
         python=plan.python,
         state_dir=plan.state_dir,
+        nvml_source=nvml_source,
     )
     work = _Work(connection, plan, clock, by, tell)
     try:

@@ -52,6 +52,7 @@ class Driver:
         self._answered = 0
         self._driver: Optional[Json] = None
         self._gpus: List[Json] = []
+        self._simulated = False
         self._sampled_at: Optional[float] = None
         self._left: List["subprocess.Popen[bytes]"] = []
         self._ends = 0
@@ -131,6 +132,8 @@ class Driver:
         return self._with({"state": state, "why": why})
 
     def _with(self, told: Json) -> Json:
+        if self._simulated:  # in every state: what is not real must never look real
+            told = dict(told, simulated=True)
         return {"driver": told, "gpus": self._gpus, "sampled_at": self._sampled_at}
 
     def _stuck_s(self) -> Optional[float]:
@@ -213,6 +216,8 @@ class Driver:
 
     def _take(self, told: Json) -> None:
         self._heard_at = time.monotonic()
+        if (told.get("driver") or {}).get("simulated"):
+            self._simulated = True
         if "beat" in told:
             self._call, self._call_s = told.get("call") or "", float(told.get("call_s") or 0.0)
         elif "driver" in told:

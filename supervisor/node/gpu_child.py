@@ -191,6 +191,8 @@ class Child:
             self._tries += 1
         else:
             self.driver = {"state": "ok", "why": "", **self._versions()}
+            if nvml_library.simulated(self._module):
+                self.driver["simulated"] = True
             self.reader = nvml.Reader(self._module, self.calls, self._known, self._slow_s)
             self.driver["count_before"] = self.reader.count_before
             there = [device for device in self.reader.devices if device.handle is not None]

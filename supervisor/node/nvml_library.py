@@ -73,6 +73,11 @@ def _pieces(lines: List[str]) -> List[str]:
     return pieces
 
 
+def simulated(nvml: Any) -> bool:
+    """Whether the module says of itself that it has no driver behind it: then no library is loaded for it."""
+    return getattr(nvml, "SIMULATED", False) is True
+
+
 def candidates() -> List[str]:
     """Names and paths to try, in order."""
     named = os.environ.get("NVML_LIBRARY")
@@ -81,6 +86,9 @@ def candidates() -> List[str]:
 
 def initialise(nvml: Any, calls: Any) -> Tuple[Optional[str], str, int]:
     """Try each library until one starts: (its name, "", 0) or (None, what the best one said, its code)."""
+    if simulated(nvml):
+        _, word, code, said = calls.ask_fully("nvmlInitWithFlags", nvml.nvmlInitWithFlags, 0)
+        return (None, said, code) if word else ("simulated", "", 0)
     said, code = "", NO_LIBRARY
     for path in candidates():
         try:

@@ -25,6 +25,7 @@ class Connection:
     Args:
         make_link: makes a new, unconnected link.
         on_link: told of every change of the link's state, with why.
+        nvml_source: goes to the node instead of nvidia-ml-py; for a node whose GPUs are simulated, and for no other.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Connection:
         python: str | None = None,
         command_python: str | None = None,
         state_dir: str | None = None,
+        nvml_source: str | None = None,
     ) -> None:
         self._make_link = make_link
         self._clock = clock
@@ -43,6 +45,7 @@ class Connection:
         self._python = python
         self._command_python = command_python
         self._state_dir = state_dir
+        self._nvml_source = nvml_source
         self._link: Link | None = None
         self._client: NodeClient | None = None
         self._relays = False
@@ -89,6 +92,7 @@ class Connection:
             command_python=self._command_python,
             state_dir=self._state_dir,
         )
+        self._client.nvml_source = self._nvml_source
         hello = self._client.hello
         self._on_link(LinkState.UP, f"{link.name} ({hello.hostname}), Python {hello.python}, uid {hello.uid}")
 

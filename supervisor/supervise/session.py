@@ -38,6 +38,7 @@ class Session:
         stays: a refusal leaves the session standing, for a console whose user may mend it and restart.
         force: launch though GPU memory is surely too short, or its release is not proved.
         clean: stop our own left-overs before a launch.
+        nvml_source: see `Connection`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Session:
         stays: bool = False,
         force: bool = False,
         clean: bool = False,
+        nvml_source: str | None = None,
     ) -> None:
         self.plan = plan
         verify = plan.verify is not None and plan.engine.completion is not None
@@ -72,6 +74,7 @@ class Session:
             python=plan.python,
             command_python=_python_of(plan),
             state_dir=plan.state_dir,
+            nvml_source=nvml_source,
         )
 
     @property
