@@ -55,6 +55,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     state_dir: str | None = None
     secrets: tuple[Secret, ...] = ()
 
+    @property
+    def command_python(self) -> str | None:
+        """The command's own interpreter, where its first word is one: it is a Python that the node surely has."""
+        word = self.words[0]
+        if any(part[0] == "var" for part in word):
+            return None
+        text = "".join("~" if part[0] == "home" else part[1] for part in word)
+        return text if text.rpartition("/")[2].startswith("python") else None
+
 
 class Settled(Struct, frozen=True, kw_only=True):
     """The same after the node has expanded the words."""

@@ -72,7 +72,7 @@ class Session:
             clock=clock,
             on_link=self._on_link,
             python=plan.python,
-            command_python=_python_of(plan),
+            command_python=plan.command_python,
             state_dir=plan.state_dir,
             nvml_source=nvml_source,
         )
@@ -218,12 +218,3 @@ class Session:
 
     def _on_link(self, state: LinkState, why: str) -> None:
         self.desk.note(ev.LinkChanged(at=self.desk.clock.now(), state=state, why=why))
-
-
-def _python_of(plan: Plan) -> str | None:
-    """The command's own interpreter, where its first word is one: it is a Python that the node surely has."""
-    word = plan.words[0]
-    if any(part[0] == "var" for part in word):
-        return None
-    text = "".join("~" if part[0] == "home" else part[1] for part in word)
-    return text if text.rpartition("/")[2].startswith("python") else None
