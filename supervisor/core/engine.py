@@ -88,6 +88,49 @@ class MemoryRules(Struct, frozen=True, forbid_unknown_fields=True):
     """With one of these the weights in the GPUs may be fewer than those on the disk."""
 
 
+class MetricsSample(Struct, frozen=True, forbid_unknown_fields=True):
+    """A real answer (cut down) and what is read of it; `generated` and `prompt` are the sums, before any rate."""
+
+    text: str
+    running: int | None = None
+    queued: int | None = None
+    generated: float | None = None
+    prompt: float | None = None
+    cache: float | None = None
+
+
+class MetricsRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where an engine tells of its load, in the text format of Prometheus, and by which names.
+
+    Each list holds expressions of `core/prometheus.py`, the best first: the first one that the engine tells counts.
+    """
+
+    path: str = "/metrics"
+    flag: str = ""
+    """Without it there are no metrics; empty where they are always there."""
+    running: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    generated: tuple[str, ...] = ()
+    """Tokens that were generated; a gauge of the engine's own is in tokens a second."""
+    prompt: tuple[str, ...] = ()
+    cache: tuple[str, ...] = ()
+    """The share of the KV cache in use, 0 to 1."""
+    copies: tuple[str, ...] = ()
+    """Labels of which every value tells the same (ranks that compute one request together). Over all other labels it
+    is added up."""
+    parts: tuple[str, ...] = ()
+    """Labels with which a series is a part of the one without."""
+    samples: tuple[MetricsSample, ...] = ()
+
+    def __post_init__(self) -> None:
+        from supervisor.core import prometheus  # late: a wait for a plain URL reads no metrics
+
+        for text in (*self.running, *self.queued, *self.generated, *self.prompt, *self.cache):
+            prometheus.expression(text)
+        if not self.path.startswith("/"):
+            raise ValueError(f"a path begins with /: {self.path!r}")
+
+
 class Sample(Struct, frozen=True, forbid_unknown_fields=True):
     """A real line and what the pattern must find in it."""
 
@@ -128,6 +171,8 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     models_path: str | None = None
     completion: Completion | None = None
     memory: MemoryRules = MemoryRules()
+    metrics: MetricsRules | None = None
+    """None: nothing is known of its metrics, so nothing is asked."""
     grace_s: float = 30.0
     """From the first signal of a stop to KILL."""
     titles: tuple[str, ...] = ()

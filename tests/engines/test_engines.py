@@ -14,6 +14,7 @@ import pytest
 
 from supervisor.core.engine import Engine
 from supervisor.core.lines import Line, LineSplitter
+from supervisor.core.metering import Meter
 from supervisor.core.progress import ErrorLines, LineReader, Read
 from supervisor.engines import loader
 
@@ -136,6 +137,37 @@ def test_what_the_engines_are_known_to_do(name: str, port: int, timeout_at_least
     assert (engine.health.path, engine.health.ready, engine.health.body) == ("/health", (200,), None)
     assert 503 in engine.health.not_yet
     assert engine.health.timeout_s > timeout_at_least_s, "a probe that gives up before the engine does piles up"
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
+def test_an_engines_metrics_read_its_samples(engine: Engine) -> None:
+    rules = engine.metrics
+    assert rules is not None and rules.samples and (rules.running, rules.queued, rules.generated) != ((), (), ())
+    for sample in rules.samples:
+        data = sample.text.encode()
+        told = Meter(rules).take(1.0, data)
+        assert (told.running, told.queued, told.cache_share) == (sample.running, sample.queued, sample.cache)
+        totals = Meter(rules).totals(data)
+        for wanted, expressions in ((sample.generated, rules.generated), (sample.prompt, rules.prompt)):
+            assert next((totals[one] for one in expressions if one in totals), None) == wanted
+        again = Meter(rules)
+        again.take(1.0, data)
+        idle = again.take(3.0, data)
+        counter = next(one for one in rules.generated if one in totals).startswith("rate(")
+        assert idle.generated_tokens_s == (0.0 if counter else sample.generated)
+        assert idle.prompt_tokens_s == 0.0
+
+
+def test_the_consuming_read_is_never_asked() -> None:
+    """TensorRT-LLM's /metrics takes what it tells away from whoever else reads it."""
+    rules = loader.load("trtllm").metrics
+    assert rules is not None and rules.path == "/prometheus/metrics"
+
+
+@pytest.mark.parametrize("wrong", [{"running": ["sum(x)"]}, {"path": "metrics"}, {"cache": ["a{b=c}"]}])
+def test_metrics_that_cannot_be_read_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"name": "x", "title": "X", "metrics": wrong}, Engine)
 
 
 @pytest.mark.parametrize(
