@@ -28,7 +28,12 @@ ONLY_IN = {
 }
 """Package → the modules (or packages) that may import it: each is one door, behind which it can be replaced."""
 
-TRAVELS = ("supervisor.node", "supervisor.demo.simulated", "supervisor.demo.simulated_engine")
+TRAVELS = (
+    "supervisor.node",
+    "supervisor.demo.simulated",
+    "supervisor.demo.simulated_engine",
+    "supervisor.demo.simulated_nvml",
+)
 """What runs on somebody's node or shares nothing with what it tests: Python 3.8, the standard library, itself."""
 
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo"}
