@@ -6,6 +6,7 @@ The order of things only: what is decided is in `core`, what is done in the modu
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from supervisor.adapters.base import Clock, Link
@@ -14,7 +15,7 @@ from supervisor.core.events import LinkState
 from supervisor.core.gpu_events import gpu_event, holders_event
 from supervisor.core.holder import Holder
 from supervisor.engines import loader
-from supervisor.errors import RefusedError, UnreachableError
+from supervisor.errors import RefusedError, SupervisorError, UnreachableError
 from supervisor.supervise import left_overs
 from supervisor.supervise.attend import Attendance
 from supervisor.supervise.begin import Beginning
@@ -177,8 +178,12 @@ class Session:
         if stopped is None or stopped.may_launch or (stopped.gone and self._force):
             self._launch = True
             self._again.set()
+            told = "launched anew"
         else:
-            self.desk.warn("the restart launches nothing: the run before is not proved to be gone from the GPUs")
+            told = "the restart launches nothing: the run before is not proved to be gone from the GPUs"
+            self.desk.warn(told)
+        if witness is not None:
+            witness.told(told)
         return stopped
 
     async def left_overs(self) -> LeftOvers:
@@ -209,6 +214,15 @@ class Session:
             spared=spared,
             witness=witness,
         )
+
+    async def ping(self) -> float | None:
+        """Milliseconds until the node program has answered over the link; None where it cannot be asked now."""
+        began = time.perf_counter()
+        try:
+            await self._connection.client.request("ping")
+        except SupervisorError:
+            return None  # whoever attends the run tells what is wrong with the link
+        return (time.perf_counter() - began) * 1000
 
     # ------------------------------------------------------------------------------- wiring
 
