@@ -23,6 +23,7 @@ from supervisor.supervise.witness import Witness
 from supervisor.tui.model import SessionModel
 from supervisor.tui.order import Order
 
+PING_SOON_S, PING_EVERY_S = 1.0, 10.0
 CLOSE_S = 3.0
 """How long closing waits for the connection to be closed in order."""
 
@@ -82,6 +83,9 @@ class Supervised(Protocol):
     ) -> Cleared:
         """End left-over holders, and prove the release."""
 
+    async def ping(self) -> float | None:
+        """Milliseconds until the node has answered, None where it cannot be asked now."""
+
     async def read_log(self, offset: int, length: int) -> bytes:
         """Older bytes of the log, from the node."""
 
@@ -107,10 +111,8 @@ class Watcher:
         self.node = node
         self.mask = mask
         self.path = path
-        self.model = SessionModel()
+        self.model = SessionModel(title, node, mask)
         self.book: Book | None = None
-        self.error = ""
-        """Why supervision has ended; empty while it goes on."""
         self.order: Order | None = None
         """The last one, ended or under way."""
         self._on_change: OnChange = lambda _watcher, _events: None
@@ -121,6 +123,11 @@ class Watcher:
     def desk(self) -> Desk:
         """Machine, tally and hub of the session."""
         return self.session.desk
+
+    @property
+    def error(self) -> str:
+        """Why supervision has ended; empty while it goes on."""
+        return self.model.error
 
     @property
     def tree(self) -> tuple[ev.Process, ...]:
@@ -137,15 +144,23 @@ class Watcher:
 
     async def supervise(self) -> None:
         """Run the session until it ends or is cancelled; an end that it tells of is kept in `error`."""
-        self.error = ""
+        self.model.error = ""
         self._over.clear()
+        pinging = asyncio.create_task(self._ping())
         try:
             await self.session.run()
         except SupervisorError as error:
-            self.error = str(error)
+            self.model.error = str(error)
             self._on_change(self, ())
         finally:
+            pinging.cancel()
             self._over.set()
+
+    async def _ping(self) -> None:
+        """The link's round-trip time: soon after it is up, then now and then."""
+        while True:
+            self.model.rtt_ms = await self.session.ping()
+            await asyncio.sleep(PING_EVERY_S if self.model.rtt_ms is not None else PING_SOON_S)
 
     async def drain(self, on_change: OnChange, pace_s: float) -> None:
         """Take the stream batch by batch, at most one in `pace_s`. Ends when the hub closes."""
