@@ -359,6 +359,10 @@ class LogBlock(Event, frozen=True, kw_only=True, tag="log_block"):
     """How many `\\n` are in `data`."""
     fresh: bool = False
     """The log is another file from here on (it was rotated): offsets and numbers begin anew."""
+    run_offset: int = 0
+    """Where the run began in its file: what is before belongs to somebody else."""
+    run_line: int = 1
+    """The number of the line at `run_offset`."""
 
 
 class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):

@@ -80,6 +80,11 @@ class LineSplitter:
         """The offset of the next byte to be fed."""
         return self._next_offset
 
+    @property
+    def line_no(self) -> int:
+        """Number of the line that the next byte belongs to."""
+        return self._line_no
+
     def feed(self, data: bytes) -> list[Line]:
         """The lines that `data` completes, and the living line if `data` leaves one."""
         out: list[Line] = []

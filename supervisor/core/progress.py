@@ -8,6 +8,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from supervisor.core.engine import Engine
+from supervisor.core.events import LogBlock
+from supervisor.core.lines import LineSplitter
 
 MATCHED_CHARS = 2000
 """Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
@@ -72,6 +74,25 @@ def _progress(stage: str, groups: dict[str, str | None]) -> Read:
 def _count(digits: str | None) -> int | None:
     """None for what no counter says: a log may hold any number of digits, and a float does not."""
     return int(digits) if digits and len(digits) <= MAX_DIGITS else None
+
+
+class BlockReader:
+    """The same for blocks of a log, across their borders: what `LineReader` tells of every line of `LineSplitter`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader = LineReader(engine)
+        self._splitter = LineSplitter()
+
+    def read(self, block: LogBlock) -> list[tuple[int, int, str, Read]]:
+        """Line number, offset, text and meaning of the lines that tell something, in order."""
+        if block.fresh or block.offset != self._splitter.offset:
+            self._splitter = LineSplitter(offset=block.offset, lines_before=block.line_no - 1)
+        out = []
+        for line in self._splitter.feed(block.data):
+            read = self._reader.read(line.text)
+            if read is not NOTHING:
+                out.append((line.line_no, line.offset, line.text, read))
+        return out
 
 
 class ErrorLines:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, cast
 
 from supervisor.core import events as ev
 from supervisor.core.events import Evidence, Outcome, Phase, Verdict
+from supervisor.core.log_lines import LogLines
 from supervisor.core.machine import describe_answer
 from supervisor.core.wait import Decision
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # a wait for a plain URL has no GPUs
 
 UNANSWERED_S = 2.0
 """Twice the slowest pace of the looks while something is waited for."""
+LAST_BLOCKS_BYTES = 64 * 1024
+"""Of a log that comes in blocks: where its last line is looked for, once it is asked for."""
 _LOOKED_AT = {Phase.IDLE, Phase.LAUNCHING, Phase.LOADING, Phase.WARMING}
 
 
@@ -31,6 +34,9 @@ class Tally:
         self._last_answer: tuple[float, ev.Answer] | None = None
         self._max_ms = 0.0
         self._last_line: tuple[float, str] | None = None
+        self._blocks: deque[ev.LogBlock] = deque()
+        self._blocks_bytes = 0
+        self._blocks_new = self._blocks_cut = False
         self._process: tuple[float, str] | None = None
         self._link: ev.LinkEvent | None = None
         self._finding: ev.Finding | None = None
@@ -69,6 +75,8 @@ class Tally:
                     self._finding = None  # it was the run's before
             case ev.Log() if event.text:
                 self._last_line = (event.at, event.text)
+            case ev.LogBlock():
+                self._keep_block(event)
             case ev.LinkEvent():
                 self._link = event
             case ev.Finding():
@@ -77,6 +85,25 @@ class Tally:
                 self._gpus = cast("GpuEvent", event)
             case _:
                 pass
+
+    def _keep_block(self, block: ev.LogBlock) -> None:
+        self._blocks.append(block)
+        self._blocks_bytes += len(block.data)
+        self._blocks_new = True
+        while self._blocks_bytes - len(self._blocks[0].data) >= LAST_BLOCKS_BYTES:
+            self._blocks_bytes -= len(self._blocks.popleft().data)
+            self._blocks_cut = True
+
+    @property
+    def last_line(self) -> tuple[float, str] | None:
+        """The newest line of the log that says anything, and when it came. Made when it is asked for."""
+        if self._blocks_new:
+            self._blocks_new = False
+            reader = LogLines(clean=not self._blocks_cut)
+            lines = [line for block in self._blocks for line in reader.take(block) if line.text]
+            if lines:
+                self._last_line = (lines[-1].at, lines[-1].text)
+        return self._last_line
 
     @property
     def answers(self) -> dict[str, int]:
@@ -136,8 +163,8 @@ class Tally:
             out.append(Evidence(kind="process", at=self._process[0], text=self._process[1]))
         if self._gpus is not None:
             out.append(Evidence(kind="memory", at=self._gpus.at, text=memory_words(self._gpus)))
-        if self._last_line is not None:
-            out.append(Evidence(kind="log", at=self._last_line[0], text=f"last log line: {self._last_line[1]}"))
+        if (last := self.last_line) is not None:
+            out.append(Evidence(kind="log", at=last[0], text=f"last log line: {last[1]}"))
         if self._link is not None and self._link.state is not ev.LinkState.UP:
             text = f"link {self._link.state.value}: {self._link.why}"
             out.append(Evidence(kind="link", at=self._link.at, text=text))

@@ -96,7 +96,7 @@ class Waiter:
                     self._moved(event.at, "the link came up")
                 if self._link is None or self._link.state is LinkState.UP or event.state is LinkState.UP:
                     self._link = event  # the time of the loss stays while reconnecting
-            case ev.Log():
+            case ev.Log() | ev.LogBlock():
                 self._moved(event.at, "the log grew")
             case ev.Progress():
                 self._moved(event.at, f"{event.stage} went on")

@@ -53,7 +53,6 @@ class Printer:
         self._out_style = text.Style(colour=colour and out.isatty())
         self._record = open(options.record, "x", encoding="utf-8") if options.record else None  # noqa: SIM115
         self._stage: ev.Progress | None = None
-        self._last = ""
 
     def event(self, event: ev.AnyEvent) -> None:
         """Show one event."""
@@ -61,8 +60,6 @@ class Printer:
             self._record.write(self._options.mask(jsonl.to_line(event)) + "\n")
         if isinstance(event, ev.Progress):
             self._stage = event
-        if isinstance(event, ev.Log):
-            self._last = event.text
         if self._options.json:
             if jsonl.wanted(event, everything=self._options.all_events):
                 self._write(self._out, jsonl.to_line(event))
@@ -71,13 +68,14 @@ class Printer:
             if line is not None:
                 self._write(self._err, line)
 
-    def live(self, phase: ev.Phase, elapsed_s: float) -> None:
+    def live(self, desk: Desk, elapsed_s: float) -> None:
         """Redraw the live line, on a terminal alone."""
         if not self._live:
             return
+        last = desk.tally.last_line
         stage, fraction = (self._stage.stage, self._stage.fraction) if self._stage is not None else ("", None)
         width = shutil.get_terminal_size().columns
-        line = text.live_line(ev.LABELS[phase], stage, fraction, elapsed_s, self._last, width)
+        line = text.live_line(ev.LABELS[desk.phase], stage, fraction, elapsed_s, last[1] if last else "", width)
         self._err.write("\r\x1b[K" + self._options.mask(line))
         self._err.flush()
 
@@ -123,7 +121,7 @@ async def wait(
             decided.set_result(decision)
 
     tasks = [
-        asyncio.create_task(_drain(desk, printer, waiter, decide)),
+        asyncio.create_task(_drain(desk, printer, waiter, decide, lines=options.all_events or bool(options.record))),
         asyncio.create_task(_limits(desk, printer, waiter, decide, began_at)),
         asyncio.create_task(_work(work, options, decide)),
     ]
@@ -148,8 +146,11 @@ def _bug(task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
         decided.set_exception(error)
 
 
-async def _drain(desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None]) -> None:
-    subscription = desk.hub.subscribe()
+async def _drain(
+    desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None], *, lines: bool
+) -> None:
+    # Lines are made of a log's bytes only where somebody wants to see them all.
+    subscription = desk.hub.subscribe(lines=lines)
     before: tuple[ev.AnyEvent, ...] = (*subscription.view.warnings, *subscription.view.changes)
     for event in before:
         printer.event(event)
@@ -166,7 +167,7 @@ async def _limits(
     while True:
         now = desk.clock.now()
         decide(waiter.tick(now))
-        printer.live(desk.phase, now - began_at)
+        printer.live(desk, now - began_at)
         await desk.clock.sleep(min(max(0.001, waiter.deadline - now), LIVE_EVERY_S))
 
 

@@ -309,10 +309,12 @@ def _log_stat(_server: Server, request: Json) -> Json:
 def _log_read(_server: Server, request: Json) -> Json:
     length = min(int(request["length"]), LOG_READ_MAX)
     with open(request["path"], "rb") as file:
+        info = os.fstat(file.fileno())
+        if request.get("ino") is not None and (request.get("dev"), request["ino"]) != (info.st_dev, info.st_ino):
+            raise Refusal("other_file", "another file stands at %s now" % request["path"])
         file.seek(int(request["offset"]))
         data = file.read(length)
-        size = os.fstat(file.fileno()).st_size
-    return {"offset": request["offset"], "data": base64.b64encode(data).decode(), "size": size}
+    return {"offset": request["offset"], "data": base64.b64encode(data).decode(), "size": info.st_size}
 
 
 def _log_lines(_server: Server, request: Json) -> Json:

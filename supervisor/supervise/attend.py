@@ -21,12 +21,12 @@ from supervisor.core.judge import Listener
 from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.phases import ENDED_PHASES
-from supervisor.core.progress import LineReader
+from supervisor.core.progress import BlockReader, Read
 from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
-from supervisor.supervise.follow import frames
+from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.probe import Prober
@@ -47,15 +47,21 @@ _LOOKED_AT = {Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phas
 
 
 class Attendance:
-    """One run under our eyes."""
+    """One run under our eyes.
 
-    def __init__(self, plan: Plan, run: Run, connection: Connection, desk: Desk) -> None:
+    Args:
+        after: where the log of the run before was read to, if it was attended too: the file may go on there.
+    """
+
+    def __init__(
+        self, plan: Plan, run: Run, connection: Connection, desk: Desk, *, after: Position | None = None
+    ) -> None:
         self._plan = plan
         self._run = run
         self._connection = connection
         self._desk = desk
-        self._reader = LineReader(plan.engine)
-        self._splitter = LineSplitter(offset=run.position.offset, lines_before=run.lines_before)
+        self._reader = BlockReader(plan.engine)
+        self._blocks = Blocks(run.begins, after=after)
         self._wake = asyncio.Event()
         self._port_open: bool | None = None  # not looked at yet
         self._moved_at = desk.clock.now()
@@ -103,7 +109,7 @@ class Attendance:
             self._desk.tell(self._finding(change))
 
     def _finding(self, change: ev.PhaseChanged) -> ev.Finding:
-        log = self._desk.hub.view.log
+        log = self._desk.hub.log_tail()
         if self._last_words and (not log or log[-1].offset < self._last_words[-1].offset):
             log = self._last_words
         if self._exit is not None:
@@ -211,7 +217,7 @@ class Attendance:
     async def _read_last_words(self, size: int) -> None:
         """The end of the log by a request: a server that dies at once is gone before the log's own channel stands."""
         path = self._run.position.path
-        offset = max(self._run.begins_at, size - LAST_WORDS_BYTES)
+        offset = max(self._run.begins.offset, size - LAST_WORDS_BYTES)
         client = self._connection.client
         try:
             lines = (await client.request("log_lines", path=path, until=offset))["lines"] if offset else 0
@@ -236,17 +242,17 @@ class Attendance:
         async for frame in frames(self._connection, self._run.position):
             now = self._desk.clock.now()
             if frame.rotated:
-                self._splitter = LineSplitter()
                 self._desk.warn(
                     f"the log {self._run.position.path} was replaced by another file: read on from its start"
                 )
-            for line in self._splitter.feed(frame.data) if frame.data else ():
-                self._line(now, line.text, line.line_no, line.offset, line.living)
+            block = self._blocks.take(now, frame)
+            if block is not None:
+                self._desk.tell(block)
+                for _line_no, _offset, text, read in self._reader.read(block):
+                    self._read_line(now, text, read)
             self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
 
-    def _line(self, now: float, text: str, line_no: int, offset: int, living: bool) -> None:
-        self._desk.tell(ev.Log(at=now, text=text, line_no=line_no, offset=offset, living=living))
-        read = self._reader.read(text)
+    def _read_line(self, now: float, text: str, read: Read) -> None:
         if read.stage:
             self._moved_at = now
             self._desk.note(

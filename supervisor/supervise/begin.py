@@ -15,7 +15,7 @@ from supervisor.errors import NodeRequestError, RefusedError, UnreachableError
 from supervisor.supervise.before import Before
 from supervisor.supervise.connection import Connection
 from supervisor.supervise.desk import Desk
-from supervisor.supervise.follow import Position
+from supervisor.supervise.follow import Begins, Position
 from supervisor.supervise.plan import Plan, Settled, settle
 from supervisor.supervise.stop import Stopped, stop_left_overs, stop_live
 
@@ -31,9 +31,8 @@ class Run(Struct, frozen=True, kw_only=True):
     run_id: str
     settled: Settled
     position: Position
-    begins_at: int
-    """The log's offset before which nothing belongs to this run, or is looked at."""
-    lines_before: int
+    begins: Begins
+    """The log's place before which nothing is looked at, and the one before which nothing belongs to this run."""
     root: ev.Process | None
 
 
@@ -151,16 +150,14 @@ class Beginning:
         why = f"taken over; started {started} by {record['by'] or 'somebody'}"
         self._desk.note(ev.RunBegan(at=self._desk.clock.now(), run_id=record["run_id"], why=why))
         follow = record.get("log_from") or record.get("log") or {}
-        path, offset = follow.get("path") or "", int(follow.get("offset") or 0)
+        path, began = follow.get("path") or "", int(follow.get("offset") or 0)
         size = found.get("log_size") or 0
-        if not record.get("log_from"):
-            offset = max(offset, size - TAKEOVER_LOG_BYTES)
-        return await self._handle(record, settled, path, offset)
+        offset = began if record.get("log_from") else max(began, size - TAKEOVER_LOG_BYTES)
+        return await self._handle(record, settled, path, offset, began)
 
-    async def _handle(self, record: dict[str, Any], settled: Settled, path: str, offset: int) -> Run:
-        lines = 0
-        if offset and path:
-            lines = int((await self._client.request("log_lines", path=path, until=offset, timeout_s=120.0))["lines"])
+    async def _handle(self, record: dict[str, Any], settled: Settled, path: str, offset: int, began: int) -> Run:
+        lines = await self._lines_before(path, offset)
+        lines_before_run = lines if began == offset else await self._lines_before(path, began)
         log = record.get("log") or {}
         same_file = path == log.get("path")
         return Run(
@@ -172,10 +169,14 @@ class Beginning:
                 dev=log.get("dev") if same_file else None,
                 ino=log.get("ino") if same_file else None,
             ),
-            begins_at=offset,
-            lines_before=lines,
+            begins=Begins(offset=offset, line_no=lines + 1, run_offset=began, run_line=lines_before_run + 1),
             root=_root(record),
         )
+
+    async def _lines_before(self, path: str, offset: int) -> int:
+        if not (offset and path):
+            return 0
+        return int((await self._client.request("log_lines", path=path, until=offset, timeout_s=120.0))["lines"])
 
     # ------------------------------------------------------------------------------- launch
 
@@ -219,7 +220,7 @@ class Beginning:
         self._desk.note(ev.Launched(at=self._desk.clock.now(), text=text))
         if path is None:
             path, offset = record["log"]["path"], int(record["log"]["offset"])
-        return await self._handle(record, settled, path, offset)
+        return await self._handle(record, settled, path, offset, offset)
 
     async def compare_login_path(self) -> None:
         """Warn where the PATH of the user's terminal has what the launch had not.

@@ -6,6 +6,7 @@ The order of things only: what is decided is in `core`, what is done in the modu
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,7 @@ from supervisor.core.events import LinkState
 from supervisor.core.gpu_events import gpu_event, holders_event
 from supervisor.core.holder import Holder
 from supervisor.engines import loader
-from supervisor.errors import RefusedError, SupervisorError, UnreachableError
+from supervisor.errors import NodeRequestError, RefusedError, SupervisorError, UnreachableError
 from supervisor.supervise import left_overs
 from supervisor.supervise.attend import Attendance
 from supervisor.supervise.begin import Beginning
@@ -23,6 +24,7 @@ from supervisor.supervise.clear import Cleared, clear
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.left_overs import GRACE_S, LeftOvers
+from supervisor.supervise.follow import Position
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import Stopped, stop_run
 from supervisor.supervise.witness import Witness
@@ -67,6 +69,7 @@ class Session:
         self._clean = clean
         self._again = asyncio.Event()
         self._attendance: Attendance | None = None
+        self._log: Position | None = None
         self._beside: asyncio.Task[None] | None = None
         self._connection = Connection(
             make_link,
@@ -129,7 +132,8 @@ class Session:
         )
         run = await beginning.run()
         self._replace = False
-        self._attendance = Attendance(self.plan, run, self._connection, self.desk)
+        self._attendance = Attendance(self.plan, run, self._connection, self.desk, after=self._log)
+        self._log = run.position
         self._beside = asyncio.create_task(beginning.compare_login_path())
 
     async def _wait_again(self) -> None:
@@ -214,6 +218,32 @@ class Session:
             spared=spared,
             witness=witness,
         )
+
+    # ------------------------------------------------------------------------------- the log's older bytes
+
+    async def read_log(self, offset: int, length: int) -> bytes:
+        """Bytes of the log as they stand in its file on the node, at most 1 MiB; empty where they are not to be had.
+
+        Raises `UnreachableError` between connections: they may be had later.
+        """
+        log = self._log
+        if log is None or not log.path:
+            return b""
+        try:
+            reply = await self._connection.client.request(
+                "log_read", path=log.path, offset=offset, length=length, dev=log.dev, ino=log.ino
+            )
+        except NodeRequestError:
+            return b""  # gone, or another file stands there now
+        return base64.b64decode(reply["data"])
+
+    async def count_log_lines(self, offset: int) -> int:
+        """How many lines of the log end before this offset. Raises as `read_log` does, and where the file is gone."""
+        log = self._log
+        if log is None or not log.path:
+            raise UnreachableError("there is no log")
+        reply = await self._connection.client.request("log_lines", path=log.path, until=offset, timeout_s=120.0)
+        return int(reply["lines"])
 
     async def ping(self) -> float | None:
         """Milliseconds until the node program has answered over the link; None where it cannot be asked now."""
