@@ -7,7 +7,7 @@ from supervisor.core.event_json import iso, to_line, to_object
 
 __all__ = ["iso", "to_line", "to_object", "wanted"]
 
-_ONLY_ALL = frozenset({"log", "gpu", "holders", "metrics"})
+_ONLY_ALL = frozenset({"log", "log_block", "gpu", "holders", "metrics"})
 
 
 def wanted(event: ev.Event, *, everything: bool) -> bool:
