@@ -23,6 +23,7 @@ class Server:
     def __init__(self, behave: Behaviour, sock: socket.socket) -> None:
         self.port = int(sock.getsockname()[1])
         self.paths: list[str] = []
+        self.heads: list[str] = []
         self.methods: set[str] = set()
         self.connections = 0
         self.sent_bytes = 0
@@ -75,6 +76,7 @@ class Peer:
         """Read one request's head; returns its path."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path = head.split()[:2]
+        self.server.heads.append(head)
         self.server.methods.add(method)
         self.server.paths.append(path)
         return path
