@@ -24,4 +24,9 @@ if not __package__:
 from .simulated.life import main
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["left-over"]:
+        from .simulated import left_over
+
+        left_over.main(sys.argv[2:])
+    else:
+        main(sys.argv[1:])

@@ -15,10 +15,11 @@ import threading
 import time
 from typing import NoReturn
 
+from . import ending, output
 from . import options as command_line
-from . import output
 from .options import Options
 from .state import State
+from .traffic import Traffic
 from .voice import Script, Voice
 from .voice_llamacpp import LlamacppVoice
 from .voice_sglang import SglangVoice
@@ -107,6 +108,11 @@ class Life:
         if o.has("hang-at-weights"):
             self._flood.stop()
             self._pause(None)
+        elif o.has("gpu-lost"):
+            self.crew.gpus.lose(min(5, o.workers - 1))
+            self._pause(time.monotonic() + 2.5 / o.speed)  # nobody notices at once
+            o.cause = o.cause or "torch.AcceleratorError: CUDA error: unspecified launch failure"
+            raise Fate(mark)
         elif (o.has("exit-code") or o.has("signal")) and not any(name.startswith("die-") for name in o.faults):
             raise Fate("")
 
@@ -117,6 +123,8 @@ class Life:
         output.line(f"*** SIMULATED ENGINE ({o.engine}): no model, no GPU; for tests and demonstrations ***")
         output.write_bytes(b"".join(output.flood_lines(o.seed + 1, o.log_lines)))
         self._flood.start()
+        if o.while_file:
+            ending.watch(o.while_file, self._vanish)
         try:
             self._come_up()
             self._serve()
@@ -190,6 +198,11 @@ class Life:
                 file.write(f"{monotonic!r} {wall!r}\n")
             os.replace(half, self.options.flip_file)
 
+    def _vanish(self) -> None:
+        """The demonstration is over, however it ended: nothing stays."""
+        self.crew.kill()
+        os._exit(0)
+
     # --- serving
 
     def _serve(self) -> NoReturn:
@@ -198,6 +211,7 @@ class Life:
         timed = [(began + o.after_s(name), name) for name in _TIMED if o.has(name)]
         timed.sort()
         tick = began + _TICK_S / o.speed
+        Traffic(o, self.state, self.voice).start()
         while True:
             due = [at for at, _ in timed[:1]]
             self._pause(min([tick, *due]))

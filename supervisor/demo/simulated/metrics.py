@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .options import Options, served_model
-from .state import State
+from .state import MOST_TOKENS, State
 
 
 def _family(name: str, kind: str, value: float, labels: str) -> str:
@@ -22,15 +22,25 @@ def _histogram(name: str, count: int, total: float, labels: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _tokens_s(state: State) -> float:
+    if state.load_tokens_s:
+        return state.load_tokens_s
+    return state.tokens / state.seconds if state.running and state.seconds else 0.0
+
+
+def _cache_share(state: State) -> float:
+    return min(1.0, state.used_tokens / MOST_TOKENS)
+
+
 def _sglang(state: State, labels: str) -> str:
-    rate = state.tokens / state.seconds if state.seconds else 0.0
+    running = state.running + state.load_running
     gauges = {
-        "num_running_reqs": state.running,
-        "num_queue_reqs": 0,
-        "gen_throughput": rate if state.running else 0.0,
-        "token_usage": min(1.0, state.running * 0.01),
-        "num_used_tokens": state.running * 64,
-        "max_total_num_tokens": 894321,
+        "num_running_reqs": running,
+        "num_queue_reqs": state.load_queued,
+        "gen_throughput": _tokens_s(state),
+        "token_usage": _cache_share(state),
+        "num_used_tokens": state.used_tokens,
+        "max_total_num_tokens": MOST_TOKENS,
         "cache_hit_rate": 0.0,
     }
     counters = {
@@ -43,10 +53,11 @@ def _sglang(state: State, labels: str) -> str:
 
 
 def _vllm(state: State, labels: str) -> str:
+    running = state.running + state.load_running
     gauges = {
-        "num_requests_running": state.running,
-        "num_requests_waiting": 0,
-        "kv_cache_usage_perc": min(1.0, state.running * 0.01),
+        "num_requests_running": running,
+        "num_requests_waiting": state.load_queued,
+        "kv_cache_usage_perc": _cache_share(state),
         "engine_sleep_state": 0,
     }
     counters = {
@@ -69,15 +80,15 @@ def _write(prefix: str, state: State, labels: str, gauges: dict[str, float], cou
 
 
 def _llamacpp(state: State) -> str:
-    rate = state.tokens / state.seconds if state.seconds else 0.0
+    rate = state.load_tokens_s or (state.tokens / state.seconds if state.seconds else 0.0)
     return "".join(
         [
             _family("llamacpp:prompt_tokens_total", "counter", state.prompt_tokens, ""),
             _family("llamacpp:tokens_predicted_total", "counter", state.tokens, ""),
             _family("llamacpp:prompt_tokens_seconds", "gauge", rate, ""),
             _family("llamacpp:predicted_tokens_seconds", "gauge", rate, ""),
-            _family("llamacpp:requests_processing", "gauge", state.running, ""),
-            _family("llamacpp:requests_deferred", "gauge", 0, ""),
+            _family("llamacpp:requests_processing", "gauge", state.running + state.load_running, ""),
+            _family("llamacpp:requests_deferred", "gauge", state.load_queued, ""),
         ]
     )
 

@@ -44,6 +44,7 @@ FAULTS = {
     "sick-after": ("S", 2.0, "serves, then health is 503 from S after ready on"),
     "die-after": ("S", 2.0, "serves, then dies with a traceback S after ready (SGLang -9, vLLM 1, llama.cpp SIGABRT)"),
     "port-taken-late": ("", None, "its port is taken when it comes to bind it"),
+    "gpu-lost": ("", None, "amid the weights a GPU falls off the bus (seen with --sim-gpus), and the rank on it fails"),
 }
 
 
@@ -72,6 +73,12 @@ class Options(argparse.Namespace):
     shards: int
     orphan_life_s: int
     flip_file: str
+    gpus: str
+    card_gb: float
+    weights_gb: float
+    kv_gb: float
+    traffic: int
+    while_file: str
     seed: int
     faults: dict[str, str | float | None]
 
@@ -120,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     sim("--sim-shards", dest="shards", type=int, default=64, help="weight files")
     sim("--sim-orphan-life", dest="orphan_life_s", type=int, default=600, help="orphans end by themselves after it")
     sim("--sim-flip-file", dest="flip_file", default="", help="gets 'MONOTONIC WALL' of the first possible 200")
+    sim("--sim-gpus", dest="gpus", default="", metavar="FOLDER", help="hold memory of simulated GPUs, see gpus.py")
+    sim("--sim-card", dest="card_gb", type=float, default=139.16, help="GiB of an idle GPU, for the figures in the log")
+    sim("--sim-weights", dest="weights_gb", type=float, default=68.72, help="GiB of weights a rank")
+    sim("--sim-kv", dest="kv_gb", type=float, default=58.53, help="GiB of KV cache a rank")
+    sim("--sim-traffic", dest="traffic", type=int, default=0, help="clients that ask while it serves, see traffic.py")
+    sim("--sim-while", dest="while_file", default="", metavar="FILE", help="ends when nobody holds a lock on it")
     sim("--sim-seed", dest="seed", type=int, default=0)
     sim("--sim-fault", dest="fault", action="append", default=[], metavar="NAME[:VALUE]")
     return parser

@@ -25,9 +25,23 @@ class Voice:
         self.options = options
         self.crew = crew
         self.load_began = time.monotonic()
+        self.held_gb = 0.0
 
     def elapsed_s(self) -> float:
         return time.monotonic() - self.load_began
+
+    def hold(self, gb: float, percent: int = 0) -> None:
+        """From now on each rank holds so much of its GPU, and keeps it busy."""
+        self.held_gb = gb
+        self.crew.hold(gb, percent)
+
+    def busy(self, percent: int) -> None:
+        """As much as before, and so busy."""
+        self.crew.hold(self.held_gb, percent)
+
+    def avail_gb(self, rank: int) -> float:
+        """What is free on a rank's GPU."""
+        return max(0.0, self.options.card_gb - self.held_gb - self.crew.gpus.taken_gb(rank))
 
     def loading(self) -> Script:
         """The load, up to where the engine's HTTP side comes up."""
@@ -70,6 +84,9 @@ class Voice:
 
     def generated(self, prompt_tokens: int, tokens: int, seconds: float) -> None:
         """It came back."""
+
+    def batch(self, running: int, queued: int, tokens_s: float, used_tokens: int) -> None:
+        """The traffic of the last moments."""
 
     def health_gave_up(self) -> None:
         """No sign of the model within the health timeout."""

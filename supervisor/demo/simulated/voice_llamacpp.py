@@ -10,6 +10,7 @@ from .voice import Script, Voice
 from .workers import Crew
 
 _DOTS = 100
+_WEIGHTS_GB = 39979.48 / 1024
 
 
 class LlamacppVoice(Voice):
@@ -35,11 +36,13 @@ class LlamacppVoice(Voice):
         self.say("I", "load_tensors", "       CUDA0 model buffer size = 39979.48 MiB")
         for dot in range(_DOTS):
             yield 0.15 + 0.60 * dot / _DOTS, "weights" if dot == 45 else ""
+            self.hold(0.45 + _WEIGHTS_GB * (dot + 1) / _DOTS, 3)
             output.write(".")
         output.write("\n")
         yield 0.80, ""
         self.say("I", "llama_context", "n_ctx         = 8192")
         yield 0.85, "graphs"
+        self.hold(0.45 + _WEIGHTS_GB + 2.5)
         self.say("I", "llama_kv_cache", "      CUDA0 KV buffer size =  2560.00 MiB")
         yield 1.0, ""
 

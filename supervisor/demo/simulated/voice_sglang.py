@@ -6,6 +6,7 @@ import os
 import time
 
 from . import output
+from .state import MOST_TOKENS
 from .voice import Script, Voice, frames, say_all
 
 _SRT = "/opt/sglang/lib/python3.12/site-packages/sglang/srt"
@@ -16,6 +17,7 @@ _CUDA_NOISE = [
     "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
 ]
+_CONTEXT_GB, _POOL_GB, _GRAPHS_GB = 0.53, 0.51, 1.74
 _SIGQUIT = "Received sigquit from a child process. It usually means the child failed."
 
 
@@ -28,7 +30,9 @@ class SglangVoice(Voice):
         return time.strftime("[%Y-%m-%d %H:%M:%S") + who + "] "
 
     def _all_ranks(self, text: str) -> None:
-        say_all([self._stamp(rank) + text for rank in range(self.options.workers)])
+        """A line of each rank; {avail} is what its GPU has left."""
+        ranks = range(self.options.workers)
+        say_all([self._stamp(rank) + text.replace("{avail}", f"{self.avail_gb(rank):.2f}") for rank in ranks])
 
     def loading(self) -> Script:
         o = self.options
@@ -45,46 +49,57 @@ class SglangVoice(Voice):
         yield 0.05, ""
         self.say("sglang is using nccl==2.27.5", 0)
         yield 0.07, ""
+        self.hold(_CONTEXT_GB, 1)
         self._all_ranks("Init torch distributed ends. mem usage=0.53 GB")
         yield 0.08, ""
-        self._all_ranks("Load weight begin. avail mem=138.63 GB")
+        self._all_ranks("Load weight begin. avail mem={avail} GB")
         yield from self._weights(0.10, 0.60)
         yield from self._after_weights()
 
     def _weights(self, begin: float, end: float) -> Script:
         began, total = time.monotonic(), self.options.shards
+        weights_gb = self.options.weights_gb
         for done in range(total + 1):
             yield begin + (end - begin) * done / total, "weights" if done == total * 9 // 20 else ""
+            self.hold(_CONTEXT_GB + weights_gb * done / total, 4 + done * 7 % 5)
             output.write("\r" + output.shards_bar(done, total, time.monotonic() - began))
         output.write("\n")
         yield end + 0.02, ""
         elapsed = f"{time.monotonic() - began:.2f}"
         self._all_ranks(
             f"Load weight end. elapsed={elapsed} s, type=DeepseekV3ForCausalLM, dtype=torch.bfloat16, "
-            "avail mem=69.91 GB, mem usage=68.72 GB."
+            f"avail mem={{avail}} GB, mem usage={weights_gb:.2f} GB."
         )
 
     def _after_weights(self) -> Script:
         yield 0.65, ""
-        self._all_ranks("KV Cache is allocated. #tokens: 894321, KV size: 58.53 GB")
-        self._all_ranks("Memory pool end. avail mem=10.87 GB")
+        o = self.options
+        self.hold(_CONTEXT_GB + o.weights_gb + o.kv_gb + _POOL_GB, 12)
+        self._all_ranks(f"KV Cache is allocated. #tokens: {MOST_TOKENS}, KV size: {o.kv_gb:.2f} GB")
+        self._all_ranks("Memory pool end. avail mem={avail} GB")
         yield 0.67, ""
-        self.say("Capture cuda graph begin. This can take up to several minutes. avail mem=10.34 GB", 0)
+        pool_gb = self.held_gb
+        avail_gb = self.avail_gb(0) - 0.53
+        self.say(f"Capture cuda graph begin. This can take up to several minutes. avail mem={avail_gb:.2f} GB", 0)
         self.say(f"Capture cuda graph bs {sorted(_GRAPH_SIZES)}", 0)
         began, total = time.monotonic(), len(_GRAPH_SIZES)
         for done in range(total + 1):
             yield 0.70 + 0.22 * done / total, "graphs" if done == 11 else ""
             size = _GRAPH_SIZES[min(done, total - 1)]
-            title = f"Capturing batches (bs={size} avail_mem={10.21 - 0.07 * done:.2f} GB)"
+            self.hold(pool_gb + 0.53 + _GRAPHS_GB * done / total, 45 + done * 13 % 45)
+            title = f"Capturing batches (bs={size} avail_mem={avail_gb - 0.13 - 0.07 * done:.2f} GB)"
             output.write("\r" + output.graphs_bar(title, done, total, time.monotonic() - began))
         output.write("\n")
         yield 0.93, ""
         took = time.monotonic() - began
-        self.say(f"Capture cuda graph end. Time elapsed: {took:.2f} s. mem usage=1.74 GB. avail mem=8.60 GB.", 0)
+        self.busy(0)
+        avail = f"{self.avail_gb(0):.2f}"
+        used = f"{_GRAPHS_GB:.2f}"
+        self.say(f"Capture cuda graph end. Time elapsed: {took:.2f} s. mem usage={used} GB. avail mem={avail} GB.", 0)
         yield 0.96, ""
         self.say(
-            "max_total_num_tokens=894321, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            "max_running_requests=2048, context_len=131072, available_gpu_mem=8.60 GB",
+            f"max_total_num_tokens={MOST_TOKENS}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+            f"max_running_requests=2048, context_len=131072, available_gpu_mem={avail} GB",
             0,
         )
         yield 1.0, ""
@@ -100,10 +115,12 @@ class SglangVoice(Voice):
         self.access(f"{self.options.host}:{40000 + os.getpid() % 20000}", "GET", "/model_info", 200, "OK")
         yield 0.35, ""
         self.generation(6, 0)
+        self.busy(38)
         yield 0.6, "warmup"
         yield 1.0, ""
 
     def ready(self) -> None:
+        self.busy(0)
         self.access(f"{self.options.host}:{40002 + os.getpid() % 20000}", "POST", "/generate", 200, "OK")
         self.say("The server is fired up and ready to roll!")
 
@@ -193,6 +210,14 @@ class SglangVoice(Voice):
                 f"cuda graph: True, gen throughput (token/s): {tokens / max(seconds, 1e-3):.2f}, #queue-req: 0, ",
                 0,
             )
+
+    def batch(self, running: int, queued: int, tokens_s: float, used_tokens: int) -> None:
+        usage = used_tokens / MOST_TOKENS
+        self.say(
+            f"Decode batch, #running-req: {running}, #token: {used_tokens}, token usage: {usage:.2f}, "
+            f"cuda graph: True, gen throughput (token/s): {tokens_s:.2f}, #queue-req: {queued}, ",
+            0,
+        )
 
     def health_gave_up(self) -> None:
         self.say(

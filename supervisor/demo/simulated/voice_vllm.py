@@ -6,16 +6,19 @@ import os
 import time
 
 from . import output
+from .state import ANSWER_TOKENS, MOST_TOKENS, PROMPT_TOKENS
 from .voice import Script, Voice, frames, say_all
 
 _VLLM = "/opt/vllm/lib/python3.12/site-packages/vllm"
 _EXECUTOR = f"{_VLLM}/v1/executor/multiproc_executor.py"
 _CORE = f"{_VLLM}/v1/engine/core.py"
+_CONTEXT_GB = 0.53
 
 
 class VllmVoice(Voice):
     _seen_prompt_tokens = 0
     _seen_tokens = 0
+    _load = (0, 0, 0.0, 0)
 
     def _prefix(self, who: str) -> str:
         if who == "api":
@@ -59,6 +62,7 @@ class VllmVoice(Voice):
         yield 0.08, ""
         self._all_workers("pynccl.py:111", "vLLM is using nccl==2.27.5")
         yield 0.10, ""
+        self.hold(_CONTEXT_GB, 1)
         self._all_workers("gpu_model_runner.py:5209", f"Starting to load model {o.model_path}...")
         yield from self._weights(0.12, 0.55)
         yield from self._compile_and_cache()
@@ -68,6 +72,7 @@ class VllmVoice(Voice):
         began, total = time.monotonic(), self.options.shards
         for done in range(total + 1):
             yield begin + (end - begin) * done / total, "weights" if done == total * 9 // 20 else ""
+            self.hold(_CONTEXT_GB + self.options.weights_gb * done / total, 4 + done * 7 % 5)
             # vLLM's bar ends in \n at each step, and tqdm begins each with \r.
             output.write("\r" + output.shards_bar(done, total, time.monotonic() - began) + "\n")
         output.write("\n")
@@ -75,7 +80,8 @@ class VllmVoice(Voice):
         took = time.monotonic() - began
         self._all_workers("default_loader.py:430", f"Loading weights took {took:.2f} seconds")
         self._all_workers(
-            "gpu_model_runner.py:5306", f"Model loading took 68.34 GiB memory and {took + 0.4:.6f} seconds"
+            "gpu_model_runner.py:5306",
+            f"Model loading took {self.options.weights_gb - 0.38:.2f} GiB memory and {took + 0.4:.6f} seconds",
         )
 
     def _compile_and_cache(self) -> Script:
@@ -87,7 +93,9 @@ class VllmVoice(Voice):
         self.say("0", "backends.py:393", "Compiling a graph for compile range (1, 8192) takes 21.16 s")
         self.say("0", "monitor.py:53", "torch.compile took 29.71 s in total")
         yield 0.68, ""
-        self._all_workers("gpu_worker.py:538", "Available KV cache memory: 55.79 GiB")
+        kv_gb = self.options.kv_gb
+        self.hold(_CONTEXT_GB + self.options.weights_gb + kv_gb, 12)
+        self._all_workers("gpu_worker.py:538", f"Available KV cache memory: {kv_gb - 2.74:.2f} GiB")
         self.say("core", "kv_cache_utils.py:2146", "GPU KV cache size: 852,496 tokens")
         self.say("core", "kv_cache_utils.py:2147", "Maximum concurrency for 131,072 tokens per request: 6.50x")
 
@@ -98,12 +106,14 @@ class VllmVoice(Voice):
             for done in range(total + 1):
                 mark = "graphs" if total == 51 and done == 24 else ""
                 yield begin + 0.12 * done / total, mark
+                self.busy(45 + done * 13 % 45)
                 output.write(
                     "\r"
                     + output.graphs_bar(f"Capturing CUDA graphs ({title})", done, total, time.monotonic() - bar_began)
                 )
             output.write("\n")
         took = time.monotonic() - began
+        self.hold(self.held_gb + 1.24)
         self._all_workers("gpu_model_runner.py:5386", f"Graph capturing finished in {took:.0f} secs, took 1.24 GiB")
         yield 0.97, "warmup"
         self.say(
@@ -273,13 +283,18 @@ class VllmVoice(Voice):
         self._seen_prompt_tokens += prompt_tokens
         self._seen_tokens += tokens
 
+    def batch(self, running: int, queued: int, tokens_s: float, used_tokens: int) -> None:
+        self._load = (running, queued, tokens_s, used_tokens)
+
     def tick(self) -> None:
-        if self._seen_tokens or self._seen_prompt_tokens:
+        running, queued, tokens_s, used_tokens = self._load
+        load_prompt_s, usage = tokens_s * PROMPT_TOKENS / ANSWER_TOKENS, 100.0 * used_tokens / MOST_TOKENS
+        if self._seen_tokens or self._seen_prompt_tokens or running:
             self.say(
                 "api",
                 "loggers.py:273",
-                f"Engine 000: Avg prompt throughput: {self._seen_prompt_tokens / 10:.1f} tokens/s, Avg generation "
-                f"throughput: {self._seen_tokens / 10:.1f} tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache "
-                "usage: 0.0%, Prefix cache hit rate: 0.0%",
+                f"Engine 000: Avg prompt throughput: {self._seen_prompt_tokens / 10 + load_prompt_s:.1f} tokens/s, Avg "
+                f"generation throughput: {self._seen_tokens / 10 + tokens_s:.1f} tokens/s, Running: {running} reqs, "
+                f"Waiting: {queued} reqs, GPU KV cache usage: {usage:.1f}%, Prefix cache hit rate: 0.0%",
             )
         self._seen_prompt_tokens = self._seen_tokens = 0

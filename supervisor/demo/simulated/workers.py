@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import output
+from . import ending, output
+from .gpus import GIB, Gpus, open_devices
 from .options import Options
 
 _PR_SET_PDEATHSIG = 1
@@ -58,6 +59,7 @@ class Crew:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self.gpus = Gpus(options.gpus)
         self._channel: socket.socket | None = None
         self._asking = threading.Lock()
         self._number = 0
@@ -67,12 +69,14 @@ class Crew:
             self._spawn_sglang()
         elif options.engine == "vllm":
             self._spawn_vllm()
+        elif options.gpus:
+            open_devices(options.gpus, 0)
 
     def _spawn_sglang(self) -> None:
         ours, theirs = socket.socketpair()
         for rank in range(self._options.workers):
             title = "sglang::scheduler" + (f"_TP{rank}" if self._options.workers > 1 else "")
-            child = Child(_fork(self._options, title, theirs if rank == 0 else None, ours), title)
+            child = Child(_fork(self._options, title, theirs if rank == 0 else None, ours, gpu=rank), title)
             self.ranks.append(child)
         detokenizer = Child(_fork(self._options, "sglang::detokenizer", None, ours), "sglang::detokenizer")
         self.direct = [*self.ranks, detokenizer]
@@ -95,6 +99,12 @@ class Crew:
         for rank, (pid,) in enumerate(struct.iter_unpack("=i", told)):
             self.ranks.append(Child(pid, _worker_title(rank, self._options.workers)))
         self._channel = ours
+
+    def hold(self, gb: float, percent: int) -> None:
+        """Each rank (without ranks: we ourselves) holds so much of its GPU; no two are quite alike."""
+        pids = [rank.pid for rank in self.ranks] or [os.getpid()]
+        spread = [max(0.0, gb - 0.04 * (gpu * 3 % 8)) if gpu else gb for gpu in range(len(pids))]
+        self.gpus.write([(pid, gpu, int(spread[gpu] * GIB), percent) for gpu, pid in enumerate(pids)])
 
     def ask(self, timeout_s: float, give_up: Callable[[], bool]) -> bool:
         """Whether the engine's core answered in time. A dead one is silent, as it is for a real front end."""
@@ -181,7 +191,12 @@ def _worker_title(rank: int, workers: int) -> str:
 
 
 def _fork(
-    options: Options, title: str, channel: socket.socket | None, not_mine: socket.socket | None, workers: int = 0
+    options: Options,
+    title: str,
+    channel: socket.socket | None,
+    not_mine: socket.socket | None,
+    workers: int = 0,
+    gpu: int | None = None,
 ) -> int:
     """Forks a child that lives until its channel or its parent is gone. The pid; never returns in the child."""
     parent = os.getpid()
@@ -192,6 +207,8 @@ def _fork(
         if not_mine is not None:
             not_mine.close()
         _settle(options, title, parent)
+        if options.gpus and gpu is not None:
+            open_devices(options.gpus, gpu)
         if workers:
             _be_core(options, channel, workers)
         else:
@@ -225,6 +242,14 @@ def _be_worker(options: Options, channel: socket.socket | None) -> NoReturn:
             os._exit(0)
     if options.engine == "vllm" and not options.has("ignore-term"):
         signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+    _live_on(options)
+
+
+def _live_on(options: Options) -> NoReturn:
+    """Until a signal; an orphan of a demonstration until that is over."""
+    if options.while_file and options.has("orphan-workers"):
+        ending.wait_until_over(options.while_file)
+        os._exit(0)
     while True:
         signal.pause()
 
@@ -244,7 +269,7 @@ def _echo(channel: socket.socket) -> None:
 def _be_core(options: Options, channel: socket.socket | None, workers: int) -> NoReturn:
     """vLLM's EngineCore: parent of the workers. It does not outlive one of them."""
     assert channel is not None
-    pids = {rank: _fork(options, _worker_title(rank, workers), None, channel) for rank in range(workers)}
+    pids = {rank: _fork(options, _worker_title(rank, workers), None, channel, gpu=rank) for rank in range(workers)}
 
     def end(code: int) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -289,5 +314,4 @@ def _be_core(options: Options, channel: socket.socket | None, workers: int) -> N
     _echo(channel)
     if not options.has("orphan-workers"):
         end(0)
-    while True:
-        signal.pause()
+    _live_on(options)
