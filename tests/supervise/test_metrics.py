@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -37,6 +37,15 @@ def page(text: str) -> bytes:
 IDLE = page("run 0\nwait 0\nmade_total 5\n")
 
 
+async def until(seen: Callable[[], bool]) -> None:
+    """Until the real server has seen what the test waits for."""
+    for _ in range(2000):
+        if seen():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it was not seen within 10 s")
+
+
 class Place:
     """A server, a desk whose run serves, and the watch between them."""
 
@@ -67,9 +76,7 @@ class Place:
 
     async def asked(self, times: int) -> None:
         """Until the server has been asked so often, and its answers were read."""
-        async with asyncio.timeout(10):
-            while self.server.connections < times or not self.clock.sleepers:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.server.connections >= times and self.clock.sleepers > 0)
 
     def answer(self, verdict: Verdict = Verdict.READY, owner: Owner = Owner.OURS) -> None:
         answer = ev.Answer(verdict=verdict, why="", status=200, bytes=0, address=self.address, owner=owner)
@@ -214,9 +221,7 @@ async def test_one_request_is_in_flight_and_its_end_is_told_before_the_next() ->
 
     async with watched(behave) as place:
         place.serve()
-        async with asyncio.timeout(10):
-            while not place.server.paths:
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(place.server.paths))
         await place.clock.advance(RARELY_S)
         assert place.server.connections == 1
         place.desk.note(ev.StopBegan(at=place.clock.now(), by="ana"))
