@@ -1,0 +1,69 @@
+"""A piece of a log as it is shown, many lines at once: what a search looks at is what stands on the screen. Pure.
+
+Line by line this is `LineSplitter`'s work, at some 10 MB/s. Most lines are plain, so the piece is taken whole wherever
+that comes to the same; only lines with bars, odd escapes or more bytes than are kept go the long way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from supervisor.core.lines import MAX_LINE_BYTES, LineSplitter
+
+TAIL_BYTES = 64 * 1024
+
+_CSI = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+# What `sanitise` works on beside CSI: controls but \n, C1, bidirectional marks and separators.
+_ODD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_PLAIN_BYTES = bytes([0x0A, *range(0x20, 0x7F)])
+
+
+def shown_line(raw: bytes) -> str:
+    """One whole line (without its newline) as it is shown."""
+    if len(raw) > TAIL_BYTES and (start := raw.find(b"\r", len(raw) - TAIL_BYTES)) != -1:
+        # A bar that redraws itself for hours: what stands in the end is all that is shown of it.
+        text = LineSplitter().feed(raw[start:] + b"\n")[0].text
+        if text.strip():
+            return text
+    return LineSplitter().feed(raw + b"\n")[0].text
+
+
+def shown_text(data: bytes, mask: Callable[[str], str]) -> str:
+    """Whole lines of a log as they are shown, masked, joined by newlines; the last one's newline is left out."""
+    if data.endswith(b"\n"):
+        data = data[:-1]
+    text = _shown(data)
+    masked = mask(text)
+    if masked is not text and masked.count("\n") != text.count("\n"):
+        # A secret with a newline in it: line by line, as the screen has them.
+        return "\n".join(mask(line).replace("\n", " ") for line in text.split("\n"))
+    return masked
+
+
+def _shown(data: bytes) -> str:
+    plain = data
+    if b"\x1b" in data:
+        plain = _CSI.sub(b"", data)
+    if b"\r" in plain:
+        plain = plain.replace(b"\r\n", b"\n")
+    if len(data) > MAX_LINE_BYTES and _has_long_line(data):
+        return "\n".join(shown_line(raw) if len(raw) > MAX_LINE_BYTES else _shown(raw) for raw in data.split(b"\n"))
+    if not plain.translate(None, _PLAIN_BYTES):
+        return plain.decode("ascii")
+    text = plain.decode("utf-8", "replace")
+    if not _ODD.search(text):
+        return text
+    raw = data.split(b"\n")
+    return "\n".join(shown_line(raw[at]) if _ODD.search(line) else line for at, line in enumerate(text.split("\n")))
+
+
+def _has_long_line(data: bytes) -> bool:
+    """Whether any line is longer than what is kept of it: a look at one place in 16 KiB tells for most."""
+    start = 0
+    while start + MAX_LINE_BYTES < len(data):
+        end = data.rfind(b"\n", start, start + MAX_LINE_BYTES + 1)
+        if end == -1:
+            return True
+        start = end + 1
+    return False
