@@ -23,6 +23,8 @@ from supervisor.supervise.witness import Witness
 from supervisor.tui.model import SessionModel
 from supervisor.tui.order import Order
 
+REST = 1.5
+"""So many times as long as a batch took to be taken is rested after it."""
 PING_SOON_S, PING_EVERY_S = 1.0, 10.0
 CLOSE_S = 3.0
 """How long closing waits for the connection to be closed in order."""
@@ -89,7 +91,12 @@ class Supervised(Protocol):
     async def read_log(self, offset: int, length: int) -> bytes:
         """Older bytes of the log, from the node."""
 
+    async def count_log_lines(self, offset: int) -> int:
+        """How many lines of the log end before this offset."""
 
+
+LOG_CAME = (ev.LogBlock(at=0.0, data=b"", offset=0, line_no=0, lines=0),)
+"""What a change is told with that is none but the log's."""
 OnChange = Callable[["Watcher", Sequence[ev.AnyEvent]], None]
 
 
@@ -112,7 +119,7 @@ class Watcher:
         self.mask = mask
         self.path = path
         self.model = SessionModel(title, node, mask)
-        self.book: Book | None = None
+        self.book: Book | None = Book(read=session.read_log, count=session.count_log_lines, on_change=self._log_came)
         self.order: Order | None = None
         """The last one, ended or under way."""
         self._on_change: OnChange = lambda _watcher, _events: None
@@ -167,18 +174,32 @@ class Watcher:
         self._on_change = on_change
         hub = self.desk.hub
         subscription = hub.subscribe(lines=False)
+        loop = asyncio.get_running_loop()
         try:
-            self._take((*subscription.view.blocks,))
+            known = subscription.view
+            self._take((*known.blocks, *known.log))
             on_change(self, ())
             async for batch in subscription.batches():
+                began = loop.time()
                 self._take(batch)
                 on_change(self, batch)
-                await asyncio.sleep(pace_s)
+                # What a flood costs is paid back in idle time: keys and pictures come in between.
+                await asyncio.sleep(max(pace_s, REST * (loop.time() - began)))
         finally:
             hub.unsubscribe(subscription)
 
     def _take(self, batch: Sequence[ev.AnyEvent]) -> None:
+        if (book := self.book) is not None:
+            for event in batch:
+                if isinstance(event, ev.LogBlock):
+                    book.append(event)
+                elif isinstance(event, ev.Log):
+                    book.append_line(event)
         self.model.take(batch, self.desk.hub.view, self.desk.tally.answers)
+
+    def _log_came(self) -> None:
+        """Older bytes that the pane has asked for."""
+        self._on_change(self, LOG_CAME)
 
     async def close(self) -> None:
         """The session's workers were cancelled: wait a moment for its connection, then let the book go."""
