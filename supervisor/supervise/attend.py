@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.adapters.http import Http
 from supervisor.core import events as ev
+from supervisor.core.command import Secret
 from supervisor.core.diagnose import finding_of_end
 from supervisor.core.events import Phase, Verdict
 from supervisor.core.judge import Listener
@@ -28,6 +29,7 @@ from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
+from supervisor.supervise.metrics import MetricsWatch
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.probe import Prober
 from supervisor.supervise.stop import NOT_LOOKED
@@ -73,6 +75,8 @@ class Attendance:
         self.tree: tuple[ev.Process, ...] = ()
         self.tree_at = desk.clock.now()
         self.holding = Holding(plan, run.run_id, connection, desk)
+        settled = run.settled
+        self._metrics = MetricsWatch(plan.engine.metrics, settled.url, desk, argv=settled.argv, api_key=self._api_key)
 
     @property
     def run(self) -> Run:
@@ -94,6 +98,7 @@ class Attendance:
                 asyncio.create_task(self._read_log()),
                 asyncio.create_task(self._look(http)),
                 asyncio.create_task(self.holding.watch()),
+                asyncio.create_task(self._metrics.watch(http)),
             )
         finally:
             for timer in self._timers:
@@ -105,6 +110,7 @@ class Attendance:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
         self._moved_at = change.at
         self._wake.set()
+        self._metrics.phase_changed()
         if change.to is Phase.FAILED:
             self._desk.tell(self._finding(change))
 
@@ -284,6 +290,7 @@ class Attendance:
             answer = await prober.look()
             now = self._desk.clock.now()
             self._desk.note(ev.Answered(at=now, answer=answer))
+            self._metrics.answered(answer)
             if answer.verdict is Verdict.READY:
                 await self._verify(http, prober, answer)
             await self._pause(self._pace_s(now))
@@ -319,9 +326,12 @@ class Attendance:
                 future.cancel()
             await asyncio.gather(sleep, wake, return_exceptions=True)
 
+    @property
+    def _api_key(self) -> Secret | None:
+        return self._plan.api_key or self._run.settled.learnt.api_key
+
     def _prober(self, http: Http) -> Prober:
-        settled = self._run.settled
-        key = self._plan.api_key or settled.learnt.api_key
+        settled, key = self._run.settled, self._api_key
         return Prober(
             http,
             settled.url,
@@ -348,8 +358,7 @@ class Attendance:
         if self._verify_over or plan is None or completion is None or self._desk.phase is Phase.WARMING:
             return
         self._verify_over = True
-        key = self._plan.api_key or self._run.settled.learnt.api_key
-        verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=key)
+        verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=self._api_key)
         if not await verify_and_tell(self._desk, verifier, prober.url, answer):
             self._verify_over = False  # it went back to loading meanwhile: verify when it is healthy again
 

@@ -41,13 +41,21 @@ class MetricsWatch:
     """One run's metrics. Goes on over lost connections, as the counters do.
 
     Args:
+        rules: None: nothing is known of this engine's metrics, and nothing is asked.
         argv: the launched command, to see whether it asks for metrics.
     """
 
     def __init__(
-        self, rules: MetricsRules, url: Url, desk: Desk, *, argv: Sequence[str] = (), api_key: Secret | None = None
+        self,
+        rules: MetricsRules | None,
+        url: Url,
+        desk: Desk,
+        *,
+        argv: Sequence[str] = (),
+        api_key: Secret | None = None,
     ) -> None:
-        self._rules = rules
+        self._known = rules is not None
+        self._rules = rules = rules or MetricsRules()
         self._url = url.with_path(rules.path)
         self._desk = desk
         self._has_flag = bool(rules.flag) and any(word.split("=")[0] == rules.flag for word in argv)
@@ -76,7 +84,7 @@ class MetricsWatch:
         while True:
             self._wake.clear()
             address = self._address
-            if address is None or self._desk.phase not in _ASKED_IN:
+            if not self._known or address is None or self._desk.phase not in _ASKED_IN:
                 await self._wake.wait()
                 continue
             await self._desk.clock.sleep(await self._look(http, address))
