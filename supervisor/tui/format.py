@@ -1,75 +1,96 @@
-"""What the console says: the present state as pieces of text with a role each. Pure: no widget, no clock, no I/O.
+"""What the console says at the top: header, phase strip, stage or verdict, link. Pure: no widget, no clock, no I/O.
 
-A piece's role names what it is for ("bad" needs a hand), never a colour: that is what `layouts/*.tcss` decides.
-Nothing here is markup, and nothing is cut: masking a secret must come before any cut.
+The other parts of the screen stand in `format_*.py`; `pieces.py` says what a piece is. Text of the node's passes `mask`
+before it is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-
-from msgspec import Struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from supervisor.core import events as ev
 from supervisor.core.durations import spell
-from supervisor.core.events import LinkState, Phase, Verdict
-from supervisor.core.gpu import gib
+from supervisor.core.events import LinkState, Phase
+from supervisor.core.trail import Trail
 from supervisor.supervise.hub import View
+from supervisor.tui.evidence import said
+from supervisor.tui.format_dialogs import consequence, farewell, question, victims
+from supervisor.tui.format_finding import Report, report
+from supervisor.tui.format_health import health
+from supervisor.tui.pieces import (
+    INDENT,
+    ROLES,
+    Mask,
+    Piece,
+    Pieces,
+    clock_time,
+    first_fitting,
+    fit,
+    joined,
+    length,
+    one_line,
+    running,
+    spread,
+)  # fmt: skip
+from supervisor.tui.sparkline import thin
 
-Piece = tuple[str, str]
-Pieces = tuple[Piece, ...]
+__all__ = [
+    "INDENT", "ROLES", "Piece", "Pieces", "Report", "bar", "clock_time", "consequence", "farewell", "header", "health",
+    "length", "link", "question", "report", "run_of", "running", "simulated", "stage", "strip", "victims",
+]  # fmt: skip
 
-ROLES = ("plain", "strong", "dim", "good", "now", "warn", "bad")
 ROAD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING)
 _BEFORE = (Phase.PREFLIGHT, Phase.QUEUED)
+_LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
 _OVER = {Phase.FAILED: "bad", Phase.STOPPING: "warn", Phase.STOPPED: "strong"}
+_LINKS = {LinkState.UP: ("●", "good"), LinkState.CONNECTING: ("◌", "now"), LinkState.DOWN: ("○", "bad")}
 _VERDICTS = {
-    Verdict.READY: ("ready", "good"),
-    Verdict.NOT_YET: ("not yet", "now"),
-    Verdict.REJECTED: ("not accepted", "warn"),
-    Verdict.REFUSED: ("refused", "dim"),
-    Verdict.SILENT: ("no answer", "warn"),
-    Verdict.BROKEN: ("broken", "warn"),
+    Phase.HEALTHY: ("● 200", "now"),
+    Phase.SERVING: ("✔ serving", "good"),
+    Phase.DEGRADED: ("▲ degraded", "warn"),
+    Phase.FAILED: ("✘ failed", "bad"),
+    Phase.STOPPING: ("■ stopping", "warn"),
+    Phase.STOPPED: ("■ stopped", "strong"),
 }
-_LINKS = {LinkState.UP: ("●", "good"), LinkState.CONNECTING: ("◌", "now")}
-WARNINGS_SHOWN = 3
 STILL_S = 5.0
 """A stage that has not moved for longer says so."""
-INDENT = "  "
-
-
-def clock_time(at: float) -> str:
-    """The operator's local time, seconds."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
-
-
-def running(seconds: float) -> str:
-    """A duration that still grows: whole seconds, since tenths that are drawn once a second only flicker."""
-    return spell(seconds) if seconds >= 9.95 else f"{max(0.0, seconds):.0f} s"
-
-
-def length(pieces: Sequence[Piece]) -> int:
-    """Characters in all."""
-    return sum(len(text) for text, _role in pieces)
+LONG_STILL_S = 120.0
 
 
 # ------------------------------------------------------------------------------------------------ the top line
 
 
-def header(title: str, node: str, view: View, now: float, width: int) -> Pieces:
-    """What is supervised at the left, the run and its age at the right."""
-    left: list[Piece] = [("supervisor", "dim"), (" · ", "dim"), (title, "strong"), (" @ ", "dim"), (node, "strong")]
-    right: list[Piece] = []
+def header(
+    title: str, node: str, view: View, now: float, width: int, *, rtt_ms: float | None = None, mask: Mask = str
+) -> Pieces:
+    """What is supervised at the left; at the right the link with its round-trip time, the run, and its age."""
+    name = [(one_line(mask(title)), "strong"), (" @ ", "dim"), (one_line(mask(node)), "strong")]
+    brand: Pieces = (("supervisor", "dim"), (" · ", "dim"))
+    signs: list[Pieces] = [(("SIMULATED", "warn"),)] if simulated(view, title) else []
     run_id = run_of(view)
-    if run_id:
-        right.append((f"run {run_id}", "dim"))
-    if age := _age(view, now):
-        right.append((f"   {age}", "plain"))
-    gap = width - length(left) - length(right)
-    if gap < 2:
-        right, gap = right[-1:], width - length(left) - length(right[-1:])
-    return (*left, (" " * max(2, gap), "plain"), *right)
+    run: list[Pieces] = [((f"run {one_line(mask(run_id))}", "dim"),)] if run_id else []
+    age, short_age = _age(view, now)
+    link, short_link = _link_sign(view.link, now, rtt_ms)
+    shown = (
+        ((*brand, *name), [*signs, link, *run, age]),
+        (name, [*signs, link, *run, age]),
+        (name, [*signs, link, age]),
+        (name, [*signs, short_link, age]),
+        (name, [*signs, short_link, short_age]),
+        (name, [*signs, short_age]),
+    )
+    for left, groups in shown:
+        right = joined(groups, "   ")
+        if length(left) + 2 + length(right) <= width:
+            break
+    return spread(left, right, width)
+
+
+def simulated(view: View, title: str = "") -> bool:
+    """Whether what is shown is no real GPU: that stands on the screen all the time."""
+    driver = view.gpu.driver if view.gpu is not None else None
+    return bool(getattr(driver, "simulated", False)) or "simulated" in title.lower()
 
 
 def run_of(view: View) -> str:
@@ -77,34 +98,78 @@ def run_of(view: View) -> str:
     return next((change.run_id for change in view.changes if change.run_id and change.to not in _BEFORE), "")
 
 
-def _age(view: View, now: float) -> str:
-    if not view.changes:
-        return ""
+def _age(view: View, now: float) -> tuple[Pieces, Pieces]:
+    """In words, and alone."""
+    if not view.changes or view.phase is Phase.IDLE:
+        return (), ()
     launched = next((change.at for change in view.changes if change.to is Phase.LAUNCHING), None)
     began = launched if launched is not None else view.changes[0].at
     if view.phase in (Phase.FAILED, Phase.STOPPED):
-        return f"{view.phase.value} after {spell(view.since - began)}"
-    if view.phase is Phase.IDLE:
-        return ""
-    return f"{running(now - began)} {'since launch' if launched is not None else 'watched'}"
+        words = ((f"{view.phase.value} after {spell(max(0.0, view.since - began))}", "plain"),)
+        return words, words
+    age = running(now - began)
+    return ((age, "plain"), (f" {'since launch' if launched is not None else 'watched'}", "dim")), ((age, "plain"),)
+
+
+def _link_sign(event: ev.LinkEvent | None, now: float, rtt_ms: float | None) -> tuple[Pieces, Pieces]:
+    state = event.state if event is not None else LinkState.CONNECTING
+    mark, role = _LINKS.get(state, ("○", "warn"))
+    if state is LinkState.UP:
+        words = f" {_rtt(rtt_ms)}" if rtt_ms is not None else ""
+        return (("link ", "dim"), (mark, role), (words, "plain")), ((mark, role), (words, "plain"))
+    since = f" {running(now - event.at)}" if event is not None and state is not LinkState.CONNECTING else ""
+    sign = ((f"{mark} {state.value}{since}", role),)
+    return (("link ", "dim"), *sign), sign
+
+
+def _rtt(rtt_ms: float) -> str:
+    return f"{rtt_ms:.1f} ms" if rtt_ms < 9.95 else f"{rtt_ms:,.0f} ms"
 
 
 # ------------------------------------------------------------------------------------------------ the phase strip
 
 
 def strip(view: View, now: float, width: int) -> Pieces:
-    """launching ─ loading ─ 503 ─ 200 ─ serving, with the time spent in each; it fits into `width` where it can."""
+    """launching ─ loading ━━━ 64 % ─ 503 ─ 200 ─ serving, with the time spent in each; the essentials at any width."""
+    progress = view.progress if view.phase in _LOADS else None
+    eta = _left(progress, now)
     times = _times(view, now)
-    before = [_before(phase, view, times) for phase in _BEFORE if phase in times]
-    road = _road(view, times)
-    steps = before + road
-    for parts, joint in ((steps, " ─ "), (road if view.phase not in _BEFORE else steps, " ─ "), (road, " ")):
-        out: list[Piece] = []
-        for step in parts:
-            out += [(joint, "dim"), *step] if out else step
-        if length(out) <= width:
-            break
-    return tuple(out)
+    for bar_cells, joint, before, terse, at_right in (
+        (20, " ─ ", True, False, eta),
+        (12, " ─ ", True, False, eta),
+        (6, " ─ ", True, False, eta),
+        (6, " ─ ", False, False, eta),
+        (6, " ─ ", False, False, ()),
+        (0, " ─ ", False, False, ()),
+        (0, " ", False, False, ()),
+        (0, " ", False, True, ()),
+    ):
+        steps = [_before(phase, view, times) for phase in _BEFORE if phase in times]
+        if not before and view.phase not in _BEFORE:
+            steps = []
+        road = joined([*steps, *_road(view, times, _gauge(progress, bar_cells), terse)], joint)
+        if length(road) + (2 + length(at_right) if at_right else 0) <= width:
+            return spread(road, at_right, width)
+    return fit(road, width)
+
+
+def _left(progress: ev.Progress | None, now: float) -> Pieces:
+    """How long the whole load still takes, where something supports an estimate."""
+    if progress is None or progress.eta_s is None:
+        return ()
+    return ((f"≈ {spell(max(0.0, progress.eta_s - max(0.0, now - progress.at)))} left", "plain"),)
+
+
+def _gauge(progress: ev.Progress | None, bar_cells: int) -> Pieces:
+    if progress is None or progress.fraction is None:
+        return ()
+    shown = bar(progress.fraction, bar_cells) if bar_cells else ()
+    return ((" ", "plain"), *shown, (f"{' ' if bar_cells else ''}{_percent(progress.fraction)}", "plain"))
+
+
+def _percent(fraction: float) -> str:
+    """Never 100 % before it is: the last shard of a model is the one that people wait for."""
+    return f"{min(100, max(0, int(fraction * 100)))} %"
 
 
 def _times(view: View, now: float) -> dict[Phase, float]:
@@ -116,11 +181,13 @@ def _times(view: View, now: float) -> dict[Phase, float]:
     return times
 
 
-def _step(mark: str, name: str, role: str, seconds: float | None, *, grows: bool = False) -> list[Piece]:
+def _step(
+    mark: str, name: str, role: str, seconds: float | None, *, grows: bool = False, more: Pieces = ()
+) -> list[Piece]:
     step: list[Piece] = [(f"{mark} {name}".strip(), role)]
     if seconds is not None:
         step.append((f" {running(seconds) if grows else spell(seconds)}", "plain" if grows else "dim"))
-    return step
+    return [*step, *more]
 
 
 def _before(phase: Phase, view: View, times: Mapping[Phase, float]) -> list[Piece]:
@@ -129,22 +196,25 @@ def _before(phase: Phase, view: View, times: Mapping[Phase, float]) -> list[Piec
     return _step("✔", phase.value, "good", times[phase])
 
 
-def _road(view: View, times: Mapping[Phase, float]) -> list[list[Piece]]:
+def _road(view: View, times: Mapping[Phase, float], gauge: Pieces, terse: bool) -> list[list[Piece]]:
+    """`terse`: a mark alone for each step but the present one."""
     phase = view.phase
     refused = phase is Phase.IDLE and bool(view.changes)
     if phase in _OVER or refused:
-        return _ended_road(view, times, refused=refused)
+        return _ended_road(view, times, refused=refused, terse=terse)
     steps: list[list[Piece]] = []
     here = ROAD.index(phase) if phase in ROAD else (len(ROAD) if phase is Phase.DEGRADED else -1)
     for position, step in enumerate(ROAD):
-        label, spent = ev.LABELS[step], times.get(step)
+        label, spent = ("" if terse and position != here else ev.LABELS[step]), times.get(step)
+        past = None if terse else spent
         if position == here:
             served = step is Phase.SERVING
-            steps.append(_step("✔" if served else "●", label, "good" if served else "now", spent, grows=True))
+            mark, role = ("✔", "good") if served else ("●", "now")
+            steps.append(_step(mark, label, role, spent, grows=True, more=gauge))
         elif position > here:
-            steps.append(_step("○", label, "dim", spent))  # with a time: it was there, and fell back
+            steps.append(_step("○", label, "dim", past))  # with a time: it was there, and fell back
         elif spent is not None:
-            steps.append(_step("✔", label, "good", spent))
+            steps.append(_step("✔", label, "good", past))
         else:
             steps.append(_step("–", label, "dim", None))  # skipped, as engines do that never answer 503
     if phase is Phase.DEGRADED:
@@ -152,209 +222,93 @@ def _road(view: View, times: Mapping[Phase, float]) -> list[list[Piece]]:
     return steps
 
 
-def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool) -> list[list[Piece]]:
+def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool, terse: bool) -> list[list[Piece]]:
     """Only what was entered, then how it ended."""
     failed_in = view.changes[-1].from_ if view.phase is Phase.FAILED or refused else None
     steps: list[list[Piece]] = []
     for step in (*ROAD, Phase.DEGRADED):
         if step in times:
             good = step is not failed_in
-            steps.append(_step("✔" if good else "✘", ev.LABELS[step], "good" if good else "bad", times[step]))
+            label, spent = ("" if terse and good else ev.LABELS[step]), (None if terse else times[step])
+            steps.append(_step("✔" if good else "✘", label, "good" if good else "bad", spent))
+    ended = times.get(view.phase)
     if refused:
         steps.append(_step("✘", "refused: nothing was launched", "bad", None))
     elif view.phase is Phase.FAILED:
-        steps.append(_step("", "failed", "bad", times[view.phase], grows=True))
-        steps[-1].append((" ago", "plain"))
+        steps.append(_step("", "failed", "bad", ended, grows=True, more=((" ago", "plain"),)))
     else:
-        steps.append(_step("■", view.phase.value, _OVER[view.phase], times[view.phase], grows=True))
+        steps.append(_step("■", view.phase.value, _OVER[view.phase], ended, grows=True))
     return steps
 
 
 # ------------------------------------------------------------------------------------------------ beneath the strip
 
 
-def stage(view: View, now: float, width: int) -> Pieces:
-    """The stage of the load with its percentage, else the evidence that the present phase stands on."""
+def stage(view: View, now: float, width: int, *, trail: Trail | None = None, mask: Mask = str) -> Pieces:
+    """The stage of the load with its bar, else the verdict with the evidence that the present phase stands on."""
     progress = view.progress
-    if progress is not None and view.phase in (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING):
-        return _progress(progress, now, width)
+    if progress is not None and view.phase in _LOADS:
+        left_s = trail.stage_left_s(now) if trail is not None else None
+        return first_fitting(_stages(progress, now, width, left_s, mask), width)
     if not view.changes:
-        return ((INDENT + "no run yet", "dim"),)
+        return fit(((INDENT + "no run yet", "dim"),), width)
     change = view.changes[-1]
-    words = " · ".join(item.text for item in change.evidence)
-    return ((f"{INDENT}since {clock_time(change.at)}", "plain"), (f" · {words}", "dim"))
+    words, role = _VERDICTS.get(view.phase, ("", "plain"))
+    known = view.phase in _VERDICTS
+    since: Pieces = ((words, role), (f" since {clock_time(change.at)}", "plain")) if known else ()
+    since = since or ((f"{INDENT}since {clock_time(change.at)}", "plain"),)
+    told = [((text, told_role),) for text, told_role in said(change.evidence, mask)]
+    short = [((text, told_role),) for text, told_role in said(change.evidence, mask, short=True)]
+    return first_fitting((joined([since, *told]), joined([since, *short])), width)
 
 
-def _progress(progress: ev.Progress, now: float, width: int) -> Pieces:
-    out: list[Piece] = [(INDENT + progress.stage, "plain")]
+def _stages(
+    progress: ev.Progress, now: float, width: int, left_s: float | None, mask: Mask
+) -> Iterator[tuple[Piece, ...]]:
+    """From the fullest to the barest."""
+    name: list[Piece] = [(INDENT + one_line(mask(progress.stage)), "plain")]
     if progress.done is not None:
-        out.append((f" {progress.done:,}" + (f"/{progress.total:,}" if progress.total is not None else ""), "plain"))
-    if progress.fraction is not None:
-        out += [("  ", "plain"), *bar(progress.fraction, min(40, width // 3)), (f" {progress.fraction:.0%}", "strong")]
-    if progress.eta_s is not None:
-        out.append((f"  ≈ {spell(progress.eta_s)} left", "dim"))
-    if (still_s := now - progress.at) > STILL_S:
-        out.append((f"  moved {running(still_s)} ago", "dim"))
-    return tuple(out)
+        total = f"/{progress.total:,}" if progress.total is not None else ""
+        name.append((f" {progress.done:,}{total}", "strong"))
+    whole = _left(progress, now)
+    words, short = whole, whole
+    if not whole and left_s is not None:
+        words, short = ((f"≈ {spell(left_s)} left in this stage", "plain"),), ((f"≈ {spell(left_s)}", "plain"),)
+    still = _still(progress, now)
+    for cells, left in ((min(40, width // 3), words), (20, words), (12, words), (8, short), (0, short)):
+        gauge: Pieces = ()
+        if progress.fraction is not None:
+            percent = (_percent(progress.fraction), "strong")
+            gauge = (*bar(progress.fraction, cells), (" ", "plain"), percent) if cells else (percent,)
+        yield joined([name, gauge, left, still], INDENT)
+
+
+def _still(progress: ev.Progress, now: float) -> Pieces:
+    still_s = now - progress.at
+    if still_s <= STILL_S:
+        return ()
+    return ((f"still {running(still_s)}", "dim" if still_s < LONG_STILL_S else "warn"),)
 
 
 def bar(fraction: float, width: int) -> Pieces:
     """A thin bar of `width` characters, in half steps."""
-    halves = round(min(1.0, max(0.0, fraction)) * width * 2)
-    done = "━" * (halves // 2) + "╸" * (halves % 2)
-    return ((done, "now"), ("─" * (width - len(done)), "dim"))
+    done, rest = thin(fraction, width)
+    return ((done, "now"), (rest, "track"))
 
 
-def link(event: ev.LinkEvent | None, now: float) -> Pieces:
-    """The state of the link and why; while it is not up, what is shown is the last that was known."""
+def link(event: ev.LinkEvent | None, now: float, width: int = 0, *, mask: Mask = str) -> Pieces:
+    """The state of the link and why; while it is not up, what is shown is the last that was known.
+
+    Args:
+        width: cut to it; 0 leaves it whole.
+    """
+    cut: Callable[[Pieces], Pieces] = partial(fit, width=width) if width else tuple
     if event is None:
-        return (("link    ", "dim"), ("◌ connecting", "now"))
+        return cut((("link    ", "dim"), ("◌ connecting", "now")))
     mark, role = _LINKS.get(event.state, ("○", "warn"))
     out: list[Piece] = [("link    ", "dim"), (f"{mark} {event.state.value}", role)]
     if event.state in (LinkState.LOST, LinkState.DOWN):
         out.append((f" {running(now - event.at)}: what stands here is the last known", "warn"))
     if event.why:
-        out.append((f" · {event.why}", "dim"))
-    return tuple(out)
-
-
-def health(event: ev.Health | None, answers: Mapping[str, int], now: float) -> Pieces:
-    """The last answer, the counts by kind, and by which rule the answer means what it is called."""
-    if event is None:
-        return (("health  ", "dim"), ("○ not looked at yet", "dim"))
-    word, role = _VERDICTS[event.verdict]
-    status = f"{event.status} " if event.status is not None else ""
-    out: list[Piece] = [("health  ", "dim"), (f"{'○' if role == 'dim' else '●'} {status}{word}", role)]
-    if event.status is not None:
-        size = f"{event.bytes:,} bytes" if event.bytes is not None else "body not read"
-        out.append((f" · {size} · {event.ms:,.0f} ms", "plain"))
-    if event.owner in (ev.Owner.OURS, ev.Owner.OTHER):
-        out.append((f" · {event.owner.value}", "plain" if event.owner is ev.Owner.OURS else "warn"))
-    out.append((f" · {running(now - event.at)} ago", "dim"))
-    if answers:
-        out.append(("   " + " · ".join(f"{kind} {count:,}" for kind, count in answers.items()), "plain"))
-    if event.why:
-        out.append((f"   {event.why}", "dim"))
-    return tuple(out)
-
-
-# ------------------------------------------------------------------------------------------------ the panel
-
-
-class Report(Struct, frozen=True):
-    """What the panel shows. `tone` is a role: "bad" or "warn"."""
-
-    title: str
-    tone: str
-    pieces: Pieces
-
-
-def report(view: View, error: str) -> Report | None:
-    """What needs a look: our own error, the finding, the run's latest warnings; None where nothing does."""
-    parts: list[Piece] = []
-    title, tone = "warnings", "warn"
-    if view.finding is not None or view.phase is Phase.FAILED:
-        title, tone = _failure_title(view), "bad"
-        parts += _finding(view.finding) if view.finding is not None else _bare_failure(view)
-    if error:
-        title, tone = "supervision has ended", "bad"
-        parts = [(error, "strong"), ("\nThe server was left as it is. r: try again.", "plain"), *_apart(parts)]
-    if warnings := _warnings(view):
-        parts += _apart(warnings)[0 if parts else 1 :]
-    return Report(title, tone, tuple(parts)) if parts else None
-
-
-def _apart(parts: list[Piece]) -> list[Piece]:
-    return [("\n", "plain"), *parts]
-
-
-def _failure_title(view: View) -> str:
-    category = f" · {view.finding.category}" if view.finding is not None else ""
-    if view.phase is not Phase.FAILED:
-        return f"finding{category}"
-    began = next((change.at for change in view.changes if change.to is Phase.LAUNCHING), view.changes[0].at)
-    return f"failed after {spell(view.since - began)}{category}"
-
-
-def _bare_failure(view: View) -> list[Piece]:
-    return [(" · ".join(item.text for item in view.changes[-1].evidence), "strong")]
-
-
-def _finding(finding: ev.Finding) -> list[Piece]:
-    out: list[Piece] = [(finding.cause, "strong"), (f"  ({finding.confidence})", "dim")]
-    if finding.line and finding.line != finding.cause:
-        number = f"line {finding.line_no:,}  " if finding.line_no is not None else ""
-        out += [(f"\n{INDENT}{number}", "dim"), (finding.line, "plain")]
-    out += [(f"\nNot: {ruled_out}", "dim") for ruled_out in finding.ruled_out]
-    if finding.advice:
-        out.append((f"\nTry: {finding.advice}", "plain"))
-    return out
-
-
-def _warnings(view: View) -> list[Piece]:
-    began = view.changes[0].at if view.changes else 0.0
-    now = [warning for warning in view.warnings if warning.at >= began]
-    out: list[Piece] = []
-    for warning in now[-WARNINGS_SHOWN:]:
-        out += [("\n" if out else "", "plain"), (f"{clock_time(warning.at)} ", "dim"), (warning.text, "warn")]
-    if len(now) > WARNINGS_SHOWN:
-        out.append((f"\n{len(now) - WARNINGS_SHOWN} earlier", "dim"))
-    return out
-
-
-# ------------------------------------------------------------------------------------------------ dialogs, the end
-
-
-def question(order: str, title: str, node: str) -> Pieces:
-    """The dialog's heading."""
-    return ((f"{order.capitalize()} {title} @ {node}?", "strong"),)
-
-
-def victims(
-    processes: Sequence[ev.Process], held: Mapping[int, int | None] | None = None, older_s: float = 0.0
-) -> Pieces:
-    """Every process that will be signalled, one a line.
-
-    Args:
-        held: pid → bytes of GPU memory, None for no figure.
-        older_s: how long ago the processes were told.
-    """
-    if not processes:
-        return (("No process of the run is known to live.", "plain"),)
-    held = held or {}
-    out: list[Piece] = [(f"    pid    uid      age  {'GPU memory  ' if held else ''}what", "dim")]
-    for process in processes:
-        amount = (gib(held[process.pid]) if process.pid in held else "–") if held else ""
-        column = f"{amount:>10}  " if held else ""
-        out.append((f"\n{process.pid:>7} {process.uid:>6} {running(process.age_s + older_s):>8}  {column}", "plain"))
-        out.append((process.title or "(no title)", "strong"))
-    return tuple(out)
-
-
-def consequence(order: str, processes: Sequence[ev.Process], grace_s: float) -> Pieces:
-    """What yes will do."""
-    out: list[Piece] = []
-    if processes:
-        one = len(processes) == 1
-        count = "This process" if one else f"These {len(processes)} processes"
-        out.append((f"{count} and any later child will be signalled: TERM to the root first", "plain"))
-        out.append((f", TERM to the rest when it is gone, KILL after {spell(grace_s)}.", "plain"))
-    else:
-        out.append(("The node is asked once more; what it then names is signalled, else nothing.", "plain"))
-    if order == "restart":
-        out.append((" Then the profile is launched anew, unless something is left.", "plain"))
-    return tuple(out)
-
-
-def farewell(view: View, title: str, node: str, order: str) -> str:
-    """The sentence that stands on the terminal after the console has closed."""
-    name = f"{title} @ {node}"
-    if order:
-        return f"{name}: a {order} was under way and goes no further from here. Look with: supervisor status"
-    match view.phase:
-        case Phase.IDLE:
-            return f"{name}: nothing was launched."
-        case Phase.FAILED | Phase.STOPPED:
-            return f"{name}: the run has {view.phase.value}."
-        case _:
-            return f"{name}: the server goes on ({ev.LABELS[view.phase]}). This console has only stopped looking."
+        out.append((f" · {one_line(mask(event.why))}", "dim"))
+    return cut(tuple(out))

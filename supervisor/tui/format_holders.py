@@ -1,0 +1,285 @@
+"""What the console says of the processes on the GPUs: whose they are, what they hold, what is left over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from supervisor.core.gpu import Coverage, gib
+from supervisor.core.gpu_events import GpuEvent
+from supervisor.core.holder import Holder, HolderClass
+from supervisor.core.holder_words import alike, pids
+from supervisor.core.left_over import count_words
+from supervisor.tui.format import run_of
+from supervisor.tui.model import SessionModel
+from supervisor.tui.pieces import Piece, Pieces, age, cells, clip, fit, in_gib, joined, left, one_line, right, rows
+
+OLD_S = 30.0
+"""The holders are told again every 10 s at least."""
+Group = tuple[Holder, ...]
+
+_SHORT = {
+    HolderClass.OURS_LIVE: "ours",
+    HolderClass.OURS_ORPHAN: "zombie",
+    HolderClass.FOREIGN_ORPHAN: "zombie",
+    HolderClass.ENGINE_LIVE: "server",
+    HolderClass.OTHER_USER: "user",
+    HolderClass.PROTECTED: "system",
+    HolderClass.DEFUNCT: "dead",
+    HolderClass.UNINTERRUPTIBLE: "stuck",
+    HolderClass.OTHER_NAMESPACE: "outside",
+    HolderClass.TEARDOWN: "going",
+    HolderClass.HEIR: "heir",
+    HolderClass.GHOST_MEMORY: "ghost",
+    HolderClass.UTILISATION_LATCH: "latch",
+    HolderClass.SHARED: "shared",
+    HolderClass.PROCESS: "process",
+}
+_LONG = {
+    HolderClass.OURS_ORPHAN: "left over from a run of ours",
+    HolderClass.FOREIGN_ORPHAN: "left over, its server is gone",
+    HolderClass.ENGINE_LIVE: "a server that is none of our runs",
+    HolderClass.DEFUNCT: "dead, not reaped",
+    HolderClass.UNINTERRUPTIBLE: "stuck in the kernel",
+    HolderClass.OTHER_NAMESPACE: "in another container or on the host",
+    HolderClass.TEARDOWN: "gone, its memory is being released",
+    HolderClass.HEIR: "it has what a dead process held",
+    HolderClass.SHARED: "a service that others share",
+}
+_NO_PID = {
+    HolderClass.GHOST_MEMORY: "memory that no process accounts for",
+    HolderClass.TEARDOWN: "memory on its way back",
+    HolderClass.OTHER_NAMESPACE: "memory of somebody who is not seen from here",
+    HolderClass.UTILISATION_LATCH: "no memory: utilisation that stayed behind",
+}
+_WORTH_A_LOOK = (HolderClass.UNINTERRUPTIBLE, HolderClass.GHOST_MEMORY, HolderClass.HEIR, HolderClass.DEFUNCT)
+
+
+class Columns(Struct, frozen=True):
+    """Cells of each column; 0: it is not there."""
+
+    gpu: int
+    age: int
+    who: int
+    user: int
+    long: bool
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def table(model: SessionModel, now: float, width: int, height: int) -> Pieces:
+    """A row a holder: this run's, what is left over, other servers, the rest. Left-overs are never among the unseen."""
+    event = model.view.holders
+    if event is None:
+        return fit((("who holds GPU memory has not been looked at yet", "dim"),), width) if height > 0 else ()
+    groups = _groups(model)
+    if height <= 0:
+        return ()
+    if not groups:
+        none = "no process holds GPU memory" + ("" if event.coverage is Coverage.ALL else ", as far as is seen")
+        return fit(((none, "dim"),), width)
+    labels = Labels(model.view.gpu)
+    columns = _plan(groups, labels, width)
+    room = height - (height > 2)
+    shown, hidden = _chosen(groups, room)
+    out: list[Pieces] = [_heading(columns, width)] if height > 2 else []
+    out += [_row(group, model, labels, columns, now, width) for group in shown]
+    if hidden:
+        out.append(_hidden(hidden, model, width))
+    return rows(out)
+
+
+def title(model: SessionModel, now: float) -> Pieces:
+    """ "processes on the GPUs · 9", with what is left over."""
+    event = model.view.holders
+    if event is None:
+        return (("processes on the GPUs", "plain"),)
+    groups = [holder for group in _groups(model) for holder in group]
+    parts: list[Pieces] = [(("processes on the GPUs", "plain"),), ((f"{len(groups):,}", "plain"),)]
+    zombies = [holder for holder in groups if holder.zombie]
+    if zombies:
+        parts.append(
+            ((count_words(zombies).replace("left-over holders", "left over").replace("-over holder", " over"), "bad"),)
+        )
+    if now - event.at > OLD_S:
+        parts.append(((f"{age(now - event.at)} ago", "warn"),))
+    return joined(parts)
+
+
+def foot(model: SessionModel, width: int) -> Pieces:
+    """The key that clears what is left over; what may be missing from the table."""
+    event = model.view.holders
+    if event is None:
+        return ()
+    parts: list[Pieces] = []
+    if any(holder.zombie for holder in event.holders):
+        parts.append((("z: clear, with proof", "bad"),))
+    if event.container:
+        parts.append((("seen from inside a container", "dim"),))
+    if event.coverage is Coverage.OWN:
+        parts.append((("only our own user's files are seen", "dim"),))
+    elif event.coverage is Coverage.PARTIAL:
+        parts.append((("not all was seen", "dim"),))
+    elif event.coverage is Coverage.NONE:
+        parts.append((("by the driver's list alone", "dim"),))
+    return fit(joined(parts), width)
+
+
+# ------------------------------------------------------------------------------------------------ who is shown
+
+
+def _groups(model: SessionModel) -> list[Group]:
+    """In the order in which they stand; many alike as one. What is of the system and holds nothing has no row."""
+    event = model.view.holders
+    run_id = run_of(model.view)
+    found = [
+        holder
+        for holder in (event.holders if event is not None else ())
+        if holder.held or holder.class_ is not HolderClass.PROTECTED
+    ]
+    groups = alike(found)
+    return [group for _, _, group in sorted((_rank(group[0], run_id), n, group) for n, group in enumerate(groups))]
+
+
+def _rank(holder: Holder, run_id: str) -> int:
+    if holder.class_ is HolderClass.OURS_LIVE:
+        return 0 if not run_id or holder.run_id == run_id else 3
+    if holder.zombie:
+        return 1
+    if holder.class_ in _WORTH_A_LOOK:
+        return 2
+    if holder.class_ is HolderClass.ENGINE_LIVE:
+        return 4
+    return 6 if holder.class_ is HolderClass.PROTECTED else 5
+
+
+def _chosen(groups: Sequence[Group], room: int) -> tuple[list[Group], list[Group]]:
+    """Who has a row, and who has not: left-overs have one first, then this run's, then the rest by their order."""
+    if len(groups) <= room:
+        return list(groups), []
+    by_need = sorted(range(len(groups)), key=lambda n: (not groups[n][0].zombie, n))
+    kept = set(by_need[: max(0, room - 1)])
+    return [group for n, group in enumerate(groups) if n in kept], [g for n, g in enumerate(groups) if n not in kept]
+
+
+def _hidden(groups: Sequence[Group], model: SessionModel, width: int) -> Pieces:
+    run_id = run_of(model.view)
+    holders = [holder for group in groups for holder in group]
+    counts = {"of this run": 0, "left over": 0, "others": 0}
+    for holder in holders:
+        kind = {0: "of this run", 1: "left over"}.get(_rank(holder, run_id), "others")
+        counts[kind] += 1
+    amounts = [holder.held_bytes for holder in holders]
+    known = sum(filter(None, amounts))
+    told = f" with {'at least ' if None in amounts else ''}{gib(known)}" if known else ""
+    words = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    return fit(((f"+ {len(holders):,} more: {words}{told}", "bad" if counts["left over"] else "dim"),), width)
+
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+class Labels:
+    """GPUs for people, by NVML's index: "0", "0-7", "1:2" for a MIG instance."""
+
+    def __init__(self, event: GpuEvent | None) -> None:
+        gpus = event.gpus if event is not None else ()
+        index = {gpu.uuid: gpu.index for gpu in gpus}
+        self._whole = {gpu.uuid: gpu.index for gpu in gpus if gpu.parent is None}
+        self._parts = {gpu.uuid: f"{index.get(gpu.parent, '?')}:{gpu.index}" for gpu in gpus if gpu.parent is not None}
+
+    def of(self, uuids: Iterable[str]) -> str:
+        """All of them in a few cells."""
+        numbers = sorted({self._whole[uuid] for uuid in uuids if uuid in self._whole})
+        parts: list[str] = []
+        for number in numbers:
+            if parts and self._ends(parts[-1]) == number - 1:
+                parts[-1] = f"{parts[-1].partition('-')[0]}-{number}"
+            else:
+                parts.append(str(number))
+        parts += [self._parts.get(uuid, "?") for uuid in uuids if uuid not in self._whole]
+        return ",".join(parts) or "–"
+
+    @staticmethod
+    def _ends(part: str) -> int:
+        return int(part.rpartition("-")[2])
+
+
+def _plan(groups: Sequence[Group], labels: Labels, width: int) -> Columns:
+    gpu = min(9, max(3, *(cells(labels.of(group[0].held)) for group in groups)))
+    who = max(cells(_who(group[0])) for group in groups)
+    return Columns(
+        gpu=gpu if width >= 34 else 0,
+        age=5 if width >= 44 else 0,
+        who=max(4, min(10, who)),
+        user=10 if width >= 84 else 0,
+        long=width >= 110,
+    )
+
+
+def _heading(columns: Columns, width: int) -> Pieces:
+    text = f"{'pid':>7}"
+    text += f"  {'GPU':<{columns.gpu}}" if columns.gpu else ""
+    text += f" {'GiB':>6}"
+    text += f" {'age':>{columns.age}}" if columns.age else ""
+    text += f"  {'user':<{columns.user}}" if columns.user else ""
+    text += f"  {'who':<{columns.who}}  what"
+    return fit(((text, "dim"),), width)
+
+
+def _row(group: Group, model: SessionModel, labels: Labels, columns: Columns, now: float, width: int) -> Pieces:
+    holder, many = group[0], len(group) > 1
+    pid = f"{len(group)}×" if many else str(holder.pid) if holder.pid is not None else "–"
+    role = _role(holder, run_of(model.view))
+    text = right(pid, 7)
+    text += f"  {left(labels.of(holder.held), columns.gpu)}" if columns.gpu else ""
+    text += f" {right(_amount(group), 6)}"
+    if columns.age:
+        started = [item.started_at for item in group if item.started_at]
+        text += f" {right(age(now - min(started)) if started else '–', columns.age)}"
+    if columns.user:
+        user = one_line(model.mask(holder.user)) or ("" if holder.uid is None else str(holder.uid))
+        text += f"  {left(user, columns.user)}"
+    plain = "dim" if role == "dim" else "plain"
+    out: list[Piece] = [(text, plain), (f"  {left(_who(holder), columns.who)}", role), ("  ", "plain")]
+    room = width - sum(cells(part) for part, _role in out)
+    out.append((clip(_what(group, model), max(0, room)), role if holder.zombie else plain))
+    if columns.long and (words := _LONG.get(holder.class_)):
+        out.append((f"  ({words})", "dim"))
+    return fit(out, width)
+
+
+def _amount(group: Group) -> str:
+    amounts = [holder.held_bytes for holder in group if holder.held]
+    if not amounts:
+        return "–"
+    return in_gib(None if None in amounts else sum(filter(None, amounts)))
+
+
+def _who(holder: Holder) -> str:
+    word = _SHORT[holder.class_]
+    return word.upper() if holder.zombie else word
+
+
+def _role(holder: Holder, run_id: str) -> str:
+    if holder.zombie:
+        return "bad"
+    if holder.class_ is HolderClass.OURS_LIVE:
+        return "now" if not run_id or holder.run_id == run_id else "plain"
+    if holder.class_ in _WORTH_A_LOOK:
+        return "warn"
+    return "dim" if holder.class_ is HolderClass.PROTECTED else "plain"
+
+
+def _what(group: Group, model: SessionModel) -> str:
+    holder = group[0]
+    text = one_line(model.mask(holder.title or holder.comm))
+    if holder.pid is None:
+        text = text or _NO_PID.get(holder.class_, "memory that no process is named for")
+    if len(group) > 1:
+        text = f"{pids(group)}: {text}"
+    if holder.zombie and (holder.key or holder.run_id):
+        text += f" of {one_line(model.mask(holder.key or holder.run_id or ''))}"
+    return text or "(no title)"
