@@ -72,7 +72,7 @@ async def test_the_console_shows_memory_and_whose_it_is_before_a_stop(size: tupl
     app = console(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         session.loading()
-        await until(pilot, shows(app, "64%"))
+        await until(pilot, shows(app, "64 %"))
         assert not app.query_one("#gpus", Line).display  # no GPU was seen: no empty line
         session.desk.tell(look(session.clock.now(), 70, 10, ours_gib=71))
         await until(pilot, shows(app, "gpus    █▂  80.0 GiB of 160.0 GiB · this run 71.0 GiB"))
