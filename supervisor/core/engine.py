@@ -147,6 +147,9 @@ class Stage(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: str
     samples: tuple[Sample, ...]
     """At least one: a rule without a sample is not tested."""
+    literals: tuple[str, ...] = ()
+    """Every line that the pattern fits has one of these in it, in this very case. Printable ASCII. Most of a log has
+    none of them, and is passed over without being looked at line by line."""
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,6 +158,8 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: str
     samples: tuple[str, ...]
     why: str = ""
+    literals: tuple[str, ...] = ()
+    """As a stage's. Needed for ready and fatal lines, which every line of a log is asked for."""
 
 
 class Engine(Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,6 +30,21 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 
 _VISIBLE = re.compile(rb"[!-~]")
 
+# The same two for bytes of many lines at once, where `\n` and `\r` end a sequence that is not finished.
+_BYTE_ESCAPES = re.compile(
+    rb"""
+    \x1b (?:
+        \[[0-?]*[ -/]*[@-~]
+      | [\]PX^_][^\r\n]*?(?:\x1b\\|\x07|\xc2\x9c|(?=[\r\n])|\Z)
+      | [ -/]*[0-~]
+    )
+    """,
+    re.VERBOSE,
+)
+_BYTE_ESCAPES_AND_C1 = re.compile(_BYTE_ESCAPES.pattern + rb"| \xc2\x9b[0-?]*[ -/]*[@-~]", re.VERBOSE)
+_BYTE_MARKS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf")
+_BYTE_CONTROLS = bytes(byte for byte in (*range(0x20), 0x7F) if byte not in b"\t\n\r")
+
 
 class Line(Struct, frozen=True):
     """One line, or the living state of one.
@@ -46,11 +61,42 @@ class Line(Struct, frozen=True):
 
 def sanitise(text: str) -> str:
     """`text` without escape sequences and control characters; tabs become spaces."""
+    if text.isprintable():
+        return text  # nearly every line, and several times as quick as looking for what is to be taken out
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPES.sub("", text)
     if "\t" in text:
         text = text.expandtabs(8)
     return _CONTROLS.sub("", text)
+
+
+def plain_bytes(data: bytes) -> bytes:
+    r"""Whole lines without what `sanitise` takes out of each, so that words can be looked for in all of them at once.
+
+    Tabs, `\r`, and what is no UTF-8 stay as they are; every `\n` stays.
+    """
+    if b"\xc2\x9b" in data:
+        data = _BYTE_ESCAPES_AND_C1.sub(b"", data)
+    elif b"\x1b" in data:
+        data = _BYTE_ESCAPES.sub(b"", data)
+    if not data.isascii() and (b"\xc2" in data or b"\xe2\x80" in data or b"\xe2\x81" in data or b"\xef" in data):
+        data = _BYTE_MARKS.sub(b"", data)
+    return data.translate(None, _BYTE_CONTROLS)
+
+
+def shown(raw: bytes) -> str:
+    r"""The text of one whole line without its `\n`: what `LineSplitter` makes of it."""
+    if b"\r" not in raw:
+        return _text(raw[:MAX_LINE_BYTES], len(raw))
+    end = len(raw)
+    while True:
+        start = raw.rfind(b"\r", 0, end) + 1
+        drawn, size = raw[start : min(end, start + MAX_LINE_BYTES)], end - start
+        if size and _shows(drawn, size):
+            return _text(drawn, size)
+        if not start:
+            return ""
+        end = start - 1
 
 
 class LineSplitter:
@@ -90,8 +136,11 @@ class LineSplitter:
         out: list[Line] = []
         start = 0
         while (end := data.find(b"\n", start)) != -1:
-            self._keep(data[start:end])
-            out.append(self._complete(self._next_offset + end + 1))
+            if self._empty:
+                out.append(self._whole(data[start:end], self._next_offset + end + 1))
+            else:
+                self._keep(data[start:end])
+                out.append(self._complete(self._next_offset + end + 1))
             start = end + 1
         if start < len(data):
             self._keep(data[start:])
@@ -134,6 +183,13 @@ class LineSplitter:
             self._shown = (bytes(self._drawn), self._drawn_bytes)
         self._drawn.clear()
         self._drawn_bytes = 0
+
+    def _whole(self, raw: bytes, next_line_offset: int) -> Line:
+        """A line of which nothing is pending: nearly all of them."""
+        line = Line(shown(raw), self._line_no, self._line_offset)
+        self._line_no += 1
+        self._line_offset = next_line_offset
+        return line
 
     def _complete(self, next_line_offset: int) -> Line:
         drawn, size = bytes(self._drawn), self._drawn_bytes

@@ -8,13 +8,17 @@ from functools import cached_property
 from msgspec import Struct
 
 from supervisor.core.engine import Engine
+from supervisor.core.engine import Line as RuleLine
+from supervisor.core.engine import Stage as RuleStage
 from supervisor.core.events import LogBlock
-from supervisor.core.lines import LineSplitter
+from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, plain_bytes, shown
 
 MATCHED_CHARS = 2000
 """Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
 
 MAX_DIGITS = 15
+
+_NEWLINE = re.compile(rb"\n")
 
 
 class Read(Struct, frozen=True, kw_only=True):
@@ -77,22 +81,88 @@ def _count(digits: str | None) -> int | None:
 
 
 class BlockReader:
-    """The same for blocks of a log, across their borders: what `LineReader` tells of every line of `LineSplitter`."""
+    """The same for blocks of a log, across their borders: what `LineReader` tells of every line of `LineSplitter`.
+
+    A line that lies whole in a block is only looked at where it has one of the rules' literals. Where a rule has none,
+    every line is.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._reader = LineReader(engine)
-        self._splitter = LineSplitter()
+        self._splitter: LineSplitter | None = None
+        rules: list[RuleStage | RuleLine] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines]
+        words = {word for rule in rules for word in rule.literals}
+        self._every = not all(rule.literals for rule in rules) or any(
+            not word or not word.isascii() or not word.isprintable() for word in words
+        )
+        self._literals = [] if self._every else [word.encode() for word in sorted(words)]
+        # A tab becomes as many spaces as its column wants: any number of either may be a space of a literal.
+        spaced = (re.sub(rb"(?:\\ )+", rb"[ \\t]+", re.escape(word)) for word in self._literals)
+        self._with_tabs = re.compile(b"|".join(spaced))
 
     def read(self, block: LogBlock) -> list[tuple[int, int, str, Read]]:
         """Line number, offset, text and meaning of the lines that tell something, in order."""
-        if block.fresh or block.offset != self._splitter.offset:
+        if block.fresh or self._splitter is None or block.offset != self._splitter.offset:
             self._splitter = LineSplitter(offset=block.offset, lines_before=block.line_no - 1)
-        out = []
-        for line in self._splitter.feed(block.data):
-            read = self._reader.read(line.text)
+        data = block.data
+        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if first == last:
+            return self._told(self._splitter.feed(data))
+        # What the block before left unfinished, the lines that are whole in this one, what this one leaves.
+        out = self._told(self._splitter.feed(data[:first]))
+        out += self._inner(data[first:last], block.offset + first, block.line_no + 1)
+        self._splitter = LineSplitter(offset=block.offset + last, lines_before=block.line_no + block.lines - 1)
+        return out + self._told(self._splitter.feed(data[last:]))
+
+    def _told(self, lines: list[Line]) -> list[tuple[int, int, str, Read]]:
+        reads = ((line, self._reader.read(line.text)) for line in lines)
+        return [(line.line_no, line.offset, line.text, read) for line, read in reads if read is not NOTHING]
+
+    def _inner(self, data: bytes, offset: int, line_no: int) -> list[tuple[int, int, str, Read]]:
+        out, before = [], 0
+        for start in sorted(self._starts(data)):
+            text = shown(data[start : data.find(b"\n", start)])
+            read = self._reader.read(text)
             if read is not NOTHING:
-                out.append((line.line_no, line.offset, line.text, read))
+                line_no += data.count(b"\n", before, start)
+                before = start
+                out.append((line_no, offset + start, text, read))
         return out
+
+    def _starts(self, data: bytes) -> set[int]:
+        """Where the lines begin that have to be looked at."""
+        if self._every:
+            return {0, *(match.end() for match in _NEWLINE.finditer(data, 0, len(data) - 1))}
+        plain = plain_bytes(data)
+        found = self._found_with_tabs(plain) if b"\t" in plain else self._found(plain)
+        if found and len(plain) != len(data):
+            starts = [0, *(match.end() for match in _NEWLINE.finditer(data))]
+            found = {starts[plain.count(b"\n", 0, start)] for start in found}
+        return found | _huge(data)
+
+    def _found(self, plain: bytes) -> set[int]:
+        out = set()
+        for word in self._literals:
+            at = plain.find(word)
+            while at != -1:
+                out.add(plain.rfind(b"\n", 0, at) + 1)
+                at = plain.find(word, plain.find(b"\n", at))
+        return out
+
+    def _found_with_tabs(self, plain: bytes) -> set[int]:
+        return {plain.rfind(b"\n", 0, match.start()) + 1 for match in self._with_tabs.finditer(plain)}
+
+
+def _huge(data: bytes) -> set[int]:
+    """Where lines begin that are cut when they are shown: the cut may fall into an escape sequence."""
+    out = set()
+    step = MAX_LINE_BYTES // 2  # of a longer line, one of these lies in it whole
+    for at in range(0, len(data), step):
+        if data.find(b"\n", at, at + step) == -1:
+            start = data.rfind(b"\n", 0, at) + 1
+            if data.find(b"\n", at) - start > MAX_LINE_BYTES:
+                out.add(start)
+    return out
 
 
 class ErrorLines:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from supervisor.core.engine import Engine
+from supervisor.core.engine import Engine, Line, Stage
 
 if TYPE_CHECKING:
     from supervisor.core.known import Known
@@ -25,7 +25,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def load(name: str) -> Engine:
-    """One engine. Raises `KeyError` for a name that is not known."""
+    """One engine. Raises `KeyError` for a name that is not known, `ValueError` for a file that is wrong."""
     if name == GENERIC:
         return Engine(name=GENERIC, title="any server")  # its defaults are the rule; no file needs to be read
     if name not in names():
@@ -33,7 +33,20 @@ def load(name: str) -> Engine:
     import tomllib  # late: a wait for a plain URL needs no file
 
     text = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Engine)
+    engine = msgspec.convert(tomllib.loads(text), Engine)
+    check(engine)
+    return engine
+
+
+def check(engine: Engine) -> None:
+    """What the types do not say. Raises `ValueError`."""
+    rules: tuple[Stage | Line, ...] = (*engine.stages, *engine.ready_lines, *engine.fatal_lines)
+    for rule in rules:
+        if not rule.literals or not all(word and word.isascii() and word.isprintable() for word in rule.literals):
+            raise ValueError(
+                f"{engine.name}: the rule {rule.pattern!r} needs `literals`: printable ASCII words, "
+                "of which every line that it fits has at least one"
+            )
 
 
 @cache

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import re._parser as sre  # type: ignore[import-not-found]  # private, and the only one that knows what a pattern needs
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,56 @@ def test_error_lines_look_like_errors_and_noise_does_not(engine: Engine) -> None
         assert [sample for sample in line.samples if not errors.looks(sample)] == []
     for line in engine.noise_lines:
         assert [sample for sample in line.samples if errors.own(sample) or errors.looks(sample)] == []
+
+
+def rules() -> Iterator[Any]:
+    """Every rule that every line of a log is asked for."""
+    for engine in ENGINES:
+        found: list[Any] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines]
+        for rule in found:
+            yield pytest.param(rule, id=f"{engine.name} {rule.pattern[:30]}")
+
+
+def ways(parsed: Iterable[Any]) -> list[list[str]]:
+    """Every way through a pattern, each as the runs of characters that stand on it in this very case."""
+    out = [[""]]
+    for op, value in parsed:
+        if op is sre.LITERAL:
+            out = [[*runs[:-1], runs[-1] + chr(value)] for runs in out]
+            continue
+        inner = [[""]]
+        if op is sre.SUBPATTERN:
+            assert not value[1], "a flag within a pattern may make the case of no matter"
+            inner = ways(value[3])
+        elif op is sre.BRANCH:
+            inner = [way for branch in value[1] for way in ways(branch)]
+        elif op is sre.MAX_REPEAT and value[:2] == (0, 1):
+            inner = [["", ""], *ways(value[2])]
+        else:  # a class, a repetition, an assertion: nothing that would have to stand there is known of it
+            inner = [["", ""]]
+        out = [[*runs[:-1], runs[-1] + more[0], *more[1:]] for runs in out for more in inner]
+    return out
+
+
+@pytest.mark.parametrize("rule", [*rules()])
+def test_what_a_rule_fits_has_one_of_its_literals_in_it(rule: Any) -> None:
+    """Whatever has none is passed over unread, so a literal that is not needed would be a rule that misses lines."""
+    for sample in rule.samples:
+        text = sample if isinstance(sample, str) else sample.line
+        assert any(word in text for word in rule.literals)
+    assert not re.compile(rule.pattern).flags & re.IGNORECASE
+    for runs in ways(sre.parse(rule.pattern)):
+        assert any(word in run for run in runs for word in rule.literals), runs
+
+
+@pytest.mark.parametrize("literals", ["[]", '[""]', '["Größe"]', '["a\\tb"]', None])
+def test_a_rule_without_literals_is_refused(literals: str | None) -> None:
+    changed = document("vllm")
+    changed["ready_lines"][0].pop("literals")
+    if literals is not None:
+        changed["ready_lines"][0]["literals"] = tomllib.loads(f"x = {literals}")["x"]
+    with pytest.raises(ValueError, match=r"vllm: the rule 'Application startup .* needs `literals`"):
+        loader.check(msgspec.convert(changed, Engine))
 
 
 def tables(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
