@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -191,8 +192,9 @@ _DESCRIPTIONS = {
     "gpus": "GPU memory of nodes, and who holds it. Exit code 0 whatever is found, 3 when a node is not reached.",
     "zombies": "Left-over holders of GPU memory, with evidence. --kill ends them (TERM, KILL after 30 s) and proves "
     "that the memory is free. Exit code 0: none is left, 1: some are.",
-    "demo": "The whole way to serving on this machine: a loopback SSH node with throw-away keys and a SIMULATED "
-    "engine (or a real llama-server). Everything of it is gone afterwards.",
+    "demo": "The whole way to serving on this machine, in the console: a loopback SSH node with throw-away keys, eight "
+    "SIMULATED GPUs, a left-over of yesterday on one of them, and a SIMULATED engine (or a real llama-server). "
+    "Everything of it is gone afterwards.",
 }
 
 
@@ -218,11 +220,21 @@ def _add_nodes(parser: _Parser, name: str) -> None:
 def _add_demo(parser: _Parser) -> None:
     add = parser.add_argument
     add("--engine", metavar="NAME", default="sglang", help="whose ways are simulated, or llama.cpp for a real one")
-    add("--fault", metavar="NAME", help="a fault of the simulated engine, e.g. die-at-graphs (see the README)")
-    add("--console", action="store_true", help="open the console on it, not the headless wait")
+    add("--fault", metavar="NAME", help="see a launch fail: one of the faults below, e.g. die-at-graphs")
+    add("--fast", action="store_true", help="a launch of some ten seconds, not of a minute")
+    add(
+        "--headless", action="store_true", help="the headless wait, not the console (so too where there is no terminal)"
+    )
     add("--model", metavar="FILE", help="with --engine llama.cpp: the model file")
-    add("--timeout", metavar="DURATION", default="5m", help="give up after this long")
-    add("--json", action="store_true", help="JSON lines on standard output")
+    add("--timeout", metavar="DURATION", default="5m", help="headless: give up after this long")
+    add("--json", action="store_true", help="headless, with JSON lines on standard output")
+    add("--events", choices=("all",), help="with --json: log lines and looks at the GPUs too")
+    add("--record", metavar="FILE", help="headless: write the whole stream to FILE, which must not exist")
+    from supervisor.demo import faults
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(parser.description or "", faults.WIDTH)
+    parser.epilog = f"faults:\n{faults.listed()}"
 
 
 if __name__ == "__main__":

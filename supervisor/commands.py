@@ -386,14 +386,4 @@ def demo(options: Namespace) -> int:
     """The main job on this machine, nothing else needed; everything of it is gone afterwards."""
     from supervisor.demo.show import run_demo
 
-    folder = None
-    try:
-        from supervisor.demo.loopback import make_folder
-
-        folder = make_folder()
-        return asyncio.run(run_demo(options, folder))
-    finally:
-        if folder is not None:
-            import shutil
-
-            shutil.rmtree(folder, ignore_errors=True)
+    return asyncio.run(run_demo(options))

@@ -178,7 +178,8 @@ def memory_words(event: GpuEvent) -> str:
     spaces = [gpu for gpu in event.gpus if gpu.memory.used_bytes is not None and gpu.memory.total_bytes is not None]
     used = sum(gpu.memory.used_bytes or 0 for gpu in spaces)
     total = sum(gpu.memory.total_bytes or 0 for gpu in spaces)
-    text = f"{gib(used)} of {gib(total)} of GPU memory used on {len(spaces)} GPU{'s' if len(spaces) != 1 else ''}"
+    kind = "SIMULATED GPU" if event.driver.simulated else "GPU"
+    text = f"{gib(used)} of {gib(total)} of GPU memory used on {len(spaces)} {kind}{'s' if len(spaces) != 1 else ''}"
     if event.ours_bytes is not None:
         text += f", {gib(event.ours_bytes)} of it by this run"
     if event.driver.state is DriverState.OK:

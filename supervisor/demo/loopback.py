@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncssh
@@ -24,10 +25,14 @@ class _Server(asyncssh.SSHServer):
 
 
 class LoopbackNode:
-    """The node. `folder` holds keys, ssh configuration and the node's home; whoever made it removes it."""
+    """The node. `folder` holds keys, ssh configuration and the node's home; whoever made it removes it.
 
-    def __init__(self, folder: Path) -> None:
+    `env` is added to the environment of every command on it.
+    """
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.folder = folder
+        self._env = env
         self.home = folder / "home"
         self.port = 0
         self._acceptor: asyncssh.SSHAcceptor | None = None
@@ -91,7 +96,7 @@ class LoopbackNode:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.home,
-            env={**os.environ, "HOME": str(self.home), "XDG_STATE_HOME": str(self.home / "state")},
+            env={**os.environ, "HOME": str(self.home), "XDG_STATE_HOME": str(self.home / "state"), **self._env},
             start_new_session=True,
         )
         await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)

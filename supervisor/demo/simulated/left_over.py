@@ -27,6 +27,8 @@ def main(argv: List[str]) -> None:
     set_title(options.title)
     open_devices(options.gpus, options.gpu)
     Gpus(options.gpus).write([(os.getpid(), options.gpu, int(options.gib * GIB), 0)])
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # whoever started it and reads sees by that that the memory is held
     if options.while_file:
         ending.wait_until_over(options.while_file)
         return
