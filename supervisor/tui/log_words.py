@@ -1,0 +1,82 @@
+"""What the log pane says of itself: its two border texts and how a search stands. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from supervisor.core.log_levels import Level
+
+LEVELS = {Level.ALL: "all levels", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a search, or a walk from error to error, stands."""
+
+    noun: str = "match"
+    nouns: str = "matches"
+    number: int | None = None
+    """Which of them is the current one, from 1; None while that is not known."""
+    count: int = 0
+    fraction: float = 1.0
+    """How much of the log has been looked at."""
+    unseen_lines: int = 0
+    slow_lines: int = 0
+    given_up: bool = False
+    wrapped: str = ""
+    """Which end was passed: `start` or `end`."""
+
+
+def subtitle(
+    *,
+    following: bool,
+    new_lines: int,
+    lines: int,
+    passing: int | None = None,
+    passing_as: str = "filtered",
+    fraction: float = 1.0,
+    lost_lines: int = 0,
+) -> str:
+    """The lower border: whether it follows, what came meanwhile, how much there is."""
+    parts = ["following" if following else "paused, f follows"]
+    if new_lines:
+        parts.append(f"{new_lines:,} new")
+    if passing is not None:
+        looking = "" if fraction >= 1 else f", still looking {fraction:.0%}"
+        parts.append(f"{passing_as}: {passing:,} of {_lines(lines)}{looking}, esc shows all")
+    else:
+        parts.append(_lines(lines))
+    if lost_lines:
+        parts.append(f"{lost_lines:,} lost")
+    return " · ".join(parts)
+
+
+def filter_name(text: str, level: Level) -> str:
+    """What a filter is called in the lower border."""
+    return "filtered" if text or level is Level.ALL else LEVELS[level]
+
+
+def standing(now: Standing) -> str:
+    """The bar's status."""
+    noun = now.noun if now.count == 1 else now.nouns
+    if now.given_up:
+        return f"the pattern takes too long: given up after {now.slow_lines} lines, {now.count:,} {noun} until there"
+    if not now.count:
+        text = f"no {now.noun}"
+    elif now.number is None:
+        text = f"{now.count:,} {noun}"
+    else:
+        text = f"{now.noun} {now.number:,} of {now.count:,}"
+    parts = [text]
+    if now.fraction < 1:
+        parts[0] += f", still searching {now.fraction:.0%}"
+    elif now.unseen_lines:
+        parts.append(f"{_lines(now.unseen_lines)} on the node not searched")
+    if now.wrapped:
+        parts.append("went on from the start" if now.wrapped == "end" else "went on from the end")
+    if now.slow_lines:
+        parts.append(f"{_lines(now.slow_lines)} left out: the pattern takes too long")
+    return " · ".join(parts)
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} {'line' if count == 1 else 'lines'}"
