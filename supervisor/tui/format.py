@@ -135,8 +135,7 @@ def strip(view: View, now: float, width: int) -> Pieces:
     eta = _left(progress, now)
     times = _times(view, now)
     for bar_cells, joint, before, terse, at_right in (
-        (20, " ─ ", True, False, eta),
-        (12, " ─ ", True, False, eta),
+        (10, " ─ ", True, False, eta),
         (6, " ─ ", True, False, eta),
         (6, " ─ ", False, False, eta),
         (6, " ─ ", False, False, ()),
@@ -255,8 +254,8 @@ def stage(view: View, now: float, width: int, *, trail: Trail | None = None, mas
     change = view.changes[-1]
     words, role = _VERDICTS.get(view.phase, ("", "plain"))
     known = view.phase in _VERDICTS
-    since: Pieces = ((words, role), (f" since {clock_time(change.at)}", "plain")) if known else ()
-    since = since or ((f"{INDENT}since {clock_time(change.at)}", "plain"),)
+    word = "at" if view.phase in (Phase.FAILED, Phase.STOPPED) else "since"
+    since: Pieces = ((words if known else INDENT.rstrip(" "), role), (f" {word} {clock_time(change.at)}", "plain"))
     told = [((text, told_role),) for text, told_role in said(change.evidence, mask)]
     short = [((text, told_role),) for text, told_role in said(change.evidence, mask, short=True)]
     return first_fitting((joined([since, *told]), joined([since, *short])), width)

@@ -17,6 +17,7 @@ from supervisor.tui.gpu_memory import Shares, memory_bar, shares
 from supervisor.tui.gpu_words import (
     STALE_S,
     Note,
+    beside,
     common_name,
     full_name,
     is_stale,
@@ -24,16 +25,14 @@ from supervisor.tui.gpu_words import (
     notes,
     spaces,
     sums,
-    trouble,
+    troubles,
     unreadable,
-    usual,
 )  # fmt: skip
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
     Piece,
     Pieces,
     cells,
-    clip,
     first_fitting,
     fit,
     in_gib,
@@ -48,9 +47,12 @@ from supervisor.tui.pieces import (
 )  # fmt: skip
 from supervisor.tui.sparkline import LEVELS, spark
 
+GAP = 2
 NARROWEST = 24
 """A GPU in fewer cells than this tells nothing."""
 MOST_COLUMNS = 6
+MOST_NOTES = 4
+"""More rows than this for what is wrong are not asked for: each GPU has its sign anyway."""
 
 
 class _Look(Struct, frozen=True):
@@ -73,76 +75,64 @@ def table(model: SessionModel, now: float, width: int, height: int) -> Pieces:
         return ()
     if event is None:
         return fit((("no GPU has been looked at yet", "dim"),), width)
-    lines = _trouble_lines(event, now, width, height)
-    height -= len(lines)
-    if not event.gpus or height <= 0:
-        return rows(lines or [fit((("no GPU is here", "dim"),), width)])
+    told = troubles(event, now)
+    if not event.gpus:
+        text, role = told[0] if told else ("no GPU is here", "dim")
+        return rows(fit(((line, role),), width) for line in wrapped(model.mask(text), width)[:height])
+    # What has but few words stands in the title alone.
+    spare = height > len(event.gpus) and len(told) > 1
+    lines = [first_fitting(([piece] for piece in told), width)] if spare else []
     look = _Look(model, event, shares(event, model.view), now, is_stale(event, now))
-    return rows([*lines, *_rows(look, event.gpus, width, height)])
-
-
-def _trouble_lines(event: GpuEvent, now: float, width: int, height: int) -> list[Pieces]:
-    told = trouble(event, now)
-    if not told:
-        return []
-    (text, role) = told[0]
-    most = 1 if event.gpus else height
-    found = wrapped(text, width)
-    if len(found) > most:
-        found = [clip(text, width)] if most == 1 else found[:most]
-    return [fit(((line, role),), width) for line in found]
+    return rows([*lines, *_rows(look, event.gpus, width, height - len(lines))])
 
 
 def _rows(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
     if len(gpus) <= height:
         return _one_below_the_other(look, gpus, width, height)
-    side_by_side = -(-len(gpus) // height)
-    if side_by_side <= MOST_COLUMNS and (width + 2) // side_by_side - 2 >= NARROWEST:
-        return _side_by_side(look, gpus, width, height, side_by_side)
-    return _summed_up(look, gpus, width, height)
+    most = max(1, min(MOST_COLUMNS, (width + GAP) // (NARROWEST + GAP)))
+    if len(gpus) <= height * most:
+        return _side_by_side(look, gpus, width, height, -(-len(gpus) // height))
+    return _summed_up(look, gpus, width, height, most)
 
 
 def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
-    columns = plan(width, widths(gpus, look.now))
-    out: list[Pieces] = []
     spare = height - len(gpus)
+    columns = plan(width, widths(gpus, look.now), spelt=not spare)
+    out: list[Pieces] = []
     for gpu in gpus:
         out.append(_row(look, gpu, columns, width))
-        for note in notes(gpu, look.now) if columns.note < cells_of_notes(gpu, look.now) else ():
-            if spare > 0:
-                out.append(fit((("   ", "plain"), (f"└ {look.model.mask(note.words)}", note.role)), width))
-                spare -= 1
+        words = look.model.mask(" · ".join(note.words for note in notes(gpu, look.now)))
+        if words and spare and columns.note < cells(words):
+            lines = wrapped(words, width, first="   └ ", rest="     ")[:spare]
+            out += [fit(((line, notes(gpu, look.now)[0].role),), width) for line in lines]
+            spare -= len(lines)
     return out
-
-
-def cells_of_notes(gpu: Gpu, now: float) -> int:
-    """How wide all that there is to note is."""
-    return cells(", ".join(note.words for note in notes(gpu, now)))
 
 
 def _side_by_side(look: _Look, gpus: Sequence[Gpu], width: int, height: int, count: int) -> list[Pieces]:
-    cell = (width + 2) // count - 2
-    columns = plan(cell, widths(gpus, look.now))
+    """Column by column, from top to bottom."""
+    cell = (width + GAP) // count - GAP
+    columns = plan(cell, widths(gpus, look.now), spelt=True)
     out: list[Pieces] = []
-    for row in range(height):
+    for row in range(min(height, len(gpus))):
         line: list[Piece] = []
         for gpu in gpus[row::height]:
-            drawn = _row(look, gpu, columns, cell)
-            line += [(" " * (2 if line else 0), "plain"), *drawn, (" " * (cell - length(drawn)), "plain")]
-        if line:
-            out.append(fit(line, width))
+            if line:
+                line.append((" " * ((cell + GAP) - length(line) % (cell + GAP)), "plain"))
+            line += _row(look, gpu, columns, cell)
+        out.append(fit(line, width))
     return out
 
 
-def _summed_up(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
-    """The ones with a trouble first have a row, and the last row stands for all that have none."""
+def _summed_up(look: _Look, gpus: Sequence[Gpu], width: int, height: int, most: int) -> list[Pieces]:
+    """Those with a trouble have a place first, and the last row stands for all that have none."""
     needy = [n for n, gpu in enumerate(gpus) if gpu.state is GpuState.LOST or notes(gpu, look.now)]
     order = [*needy, *(n for n in range(len(gpus)) if n not in set(needy))]
-    kept = sorted(order[: height - 1])
-    shown = [gpus[n] for n in kept]
-    rest = [gpus[n] for n in range(len(gpus)) if n not in set(kept)]
-    columns = plan(width, widths(shown or rest, look.now))
-    return [*(_row(look, gpu, columns, width) for gpu in shown), _rest(look, rest, bool(shown), width)]
+    kept = set(order[: (height - 1) * most])
+    shown = [gpu for n, gpu in enumerate(gpus) if n in kept]
+    rest = [gpu for n, gpu in enumerate(gpus) if n not in kept]
+    above = _side_by_side(look, shown, width, height - 1, most) if shown else []
+    return [*above, _rest(look, rest, bool(shown), width)]
 
 
 def _rest(look: _Look, gpus: Sequence[Gpu], more: bool, width: int) -> Pieces:
@@ -178,7 +168,7 @@ def _row(look: _Look, gpu: Gpu, columns: Columns, width: int) -> Pieces:
         name = one_line(look.model.mask(whole)) if gpu.parent is None else "MIG"
         out.append((f" {left(name, columns.name)}", "dim" if gpu.parent else "plain"))
     if gpu.state is not GpuState.OK:
-        return fit((*out, *_unwell(look, gpu)), width)
+        return (*out, *_unwell(look, gpu, width - length(out)))
     out += _memory(look, gpu, columns)
     if columns.spark:
         out += _spark(look, gpu, columns.spark)
@@ -188,20 +178,27 @@ def _row(look: _Look, gpu: Gpu, columns: Columns, width: int) -> Pieces:
     return fit(out, width)
 
 
-def _unwell(look: _Look, gpu: Gpu) -> Pieces:
+def _unwell(look: _Look, gpu: Gpu, room: int) -> Pieces:
     why = one_line(look.model.mask(gpu.why))
     if gpu.state is GpuState.LOST:
-        return (("  ✘ LOST ", "bad"), (f" {why or 'it is to be reset, or the node to be rebooted'}", "warn"))
+        told = [why] if why else []
+        return first_fitting(
+            [
+                (("  ✘ LOST ", "bad"), (f" {text}", "warn"))
+                for text in (*told, "reset it, or reboot the node", "reset it")
+            ],
+            room,
+        )
     if gpu.mig:
-        return ((f"  {why or 'divided: its instances have the memory'}", "dim"),)
-    return (("  ? not readable ", "warn"), (f" {why or unreadable(gpu)}", "dim"))
+        return fit(((f"  {why or 'divided: its instances have the memory'}", "dim"),), room)
+    return fit((("  ? not readable ", "warn"), (f" {why or unreadable(gpu)}", "dim")), room)
 
 
 def _memory(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
     used, total = gpu.memory.used_bytes, gpu.memory.total_bytes
     room = (columns.bar + 3 if columns.bar else 0) + columns.amount + 1
     if used is None or not total:
-        return [(" " + left(f"memory ? {unreadable(gpu)}", room - 1), "dim" if look.stale else "warn")]
+        return [(" " + left(f"memory unknown: {unreadable(gpu)}", room - 1), "dim" if look.stale else "warn")]
     out: list[Piece] = []
     if columns.bar:
         of = look.shares.get(gpu.uuid, Shares()) if look.shares is not None else None
@@ -221,37 +218,52 @@ def _spark(look: _Look, gpu: Gpu, count: int) -> list[Piece]:
 
 
 def _figures(gpu: Gpu, columns: Columns) -> list[Piece]:
-    out: list[Piece] = []
-    percent = gpu.gpu_percent
-    out.append((right(f"{percent} %" if percent is not None else "– %", 5), "plain" if percent is not None else "dim"))
+    # An instance has none of its own; of a GPU a dash says that a figure is missing.
+    none = "–" if gpu.parent is None else ""
+    out: list[Piece] = [_figure(gpu.gpu_percent, " %", none, 5)]
     if columns.temperature:
-        degrees = gpu.temperature_c
-        out.append(
-            (right(f"{degrees}°" if degrees is not None else "–°", 4), "plain" if degrees is not None else "dim")
-        )
+        out.append(_figure(gpu.temperature_c, "°", none, 4))
     if columns.power:
         limit = f"/{gpu.power_limit_w:.0f}" if columns.power_limit and gpu.power_limit_w is not None else ""
-        power = f"{gpu.power_w:.0f}" if gpu.power_w is not None else "–"
-        out.append((right(f"{power}{limit} W", columns.power), "dim"))
+        text, _role = _figure(gpu.power_w, f"{limit} W", none, columns.power)
+        out.append((text, "dim"))
     if columns.clock:
-        clock = f"{gpu.sm_clock_mhz:,}" if gpu.sm_clock_mhz is not None else "–"
-        out.append((right(f"{clock} MHz", columns.clock), "dim"))
+        text, _role = _figure(gpu.sm_clock_mhz, " MHz", none, columns.clock)
+        out.append((text, "dim"))
     if columns.bus:
-        out.append((left(one_line(gpu.bus_id).lower(), columns.bus), "dim"))
+        out.append((left(one_line(gpu.bus_id).lower() if gpu.parent is None else "", columns.bus), "dim"))
     return out
+
+
+def _figure(value: float | None, unit: str, none: str, width: int) -> Piece:
+    text = f"{value:,.0f}{unit}" if value is not None else f"{none}{unit}" if none else ""
+    return right(text, width), "plain" if value is not None else "dim"
 
 
 def _noted(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
     found = notes(gpu, look.now)
     room = columns.note + columns.spare
     if not found:
-        calm = usual(gpu)
-        return [(f"  {calm}", "dim")] if calm and columns.spare >= cells(calm) + 2 else []
-    worst = found[0].role
-    words = look.model.mask(", ".join(note.words for note in found))
-    if cells(words) > room:
-        words = ", ".join(note.short for note in found)
-    return [(" ▲ " if worst == "warn" else " ✘ ", worst), (clip(words, room), worst)]
+        of = look.shares.get(gpu.uuid) if look.shares is not None else None
+        words, role = beside(gpu, explained=of is not None and of.left > 0)
+        return [(f"  {words}", role)] if words and cells(words) + 2 <= columns.spare else []
+    role = found[0].role
+    short = [note.short for note in found[1:]]
+    told: list[list[Piece]] = [
+        [(look.model.mask(", ".join(words)), role)]
+        for words in ([note.words for note in found], [found[0].words, *short], [found[0].short, *short])
+    ]
+    return [(" ▲ " if role == "warn" else " ✘ ", role), *first_fitting(told, columns.note + columns.spare)]
+
+
+def rows_wanted(model: SessionModel, now: float | None = None) -> int:
+    """Rows that the table would fill: its GPUs, what is wrong with them, what is wrong with all of it."""
+    event = model.view.gpu
+    if event is None:
+        return 0
+    at = event.at if now is None else now
+    told = sum(bool(notes(gpu, at)) for gpu in event.gpus)
+    return max(1, len(event.gpus) + min(told, MOST_NOTES) + (len(troubles(event, at)) > 1))
 
 
 # ------------------------------------------------------------------------------------------------ its title, one line
@@ -263,29 +275,36 @@ def title(model: SessionModel, now: float, width: int = 200) -> Pieces:
     if event is None:
         return (("GPUs", "plain"),)
     whole = [gpu for gpu in event.gpus if gpu.parent is None]
-    signs: Pieces = (("simulated", "warn"),) if simulated(model.view, model.title) else ()
+    told, wrong = sums(spaces(event)), troubles(event, now)
     name = one_line(model.mask(common_name(whole)))
+    unified = " unified" if whole and all(gpu.memory.kind != "device" for gpu in whole) else ""
+    signs: Pieces = (("simulated", "warn"),) if simulated(model.view, model.title) else ()
     count: Pieces = ((f"{len(whole)} × {name}" if name else f"{len(whole)}", "plain"),) if whole else ()
-    told = sums(spaces(event))
-    amount: Pieces = ((told.amount(), "plain"),) if whole else ()
+    amount: Pieces = ((f"{told.amount()}{unified}", "plain"),) if whole else ()
     lost: Pieces = ((f"{told.lost} lost", "bad"),) if told.lost else ()
     ours: Pieces = ((f"this run {gib(event.ours_bytes)}", "now"),) if event.ours_bytes is not None else ()
     driver: Pieces = ((f"driver {one_line(event.driver.version)}", "dim"),) if event.driver.version else ()
     head: Pieces = (("GPUs", "plain"),)
+    short: Pieces = (wrong[-1],) if wrong else ()
     return first_fitting(
         (
-            joined((head, count, amount, ours, driver, lost, signs)),
-            joined((head, count, amount, ours, lost, signs)),
-            joined((head, count, amount, lost, signs)),
-            joined((head, count, lost, signs)),
-            joined((head, lost, signs)),
+            joined((head, count, amount, ours, driver, lost, short, signs)),
+            joined((head, count, amount, ours, lost, short, signs)),
+            joined((head, count, amount, lost, short, signs)),
+            joined((head, count, lost, short, signs)),
+            joined((head, lost, short, signs)),
+            joined((head, signs, lost, short)),
         ),
         width,
     )
 
 
-def memory(event: GpuEvent | None, holders: Holders | None, now: float) -> Pieces:
-    """A column a GPU, the sums, what of it is this run's, and what is left over. Nothing on a node without a GPU."""
+def memory(event: GpuEvent | None, holders: Holders | None, now: float, width: int = 0) -> Pieces:
+    """A column a GPU, the sums, what of it is this run's, and what is left over. Nothing on a node without a GPU.
+
+    Args:
+        width: cut to it; 0 leaves it whole.
+    """
     if event is None:
         return ()
     out: list[Piece] = [("gpus    ", "dim"), *columns(event)]
@@ -305,7 +324,7 @@ def memory(event: GpuEvent | None, holders: Holders | None, now: float) -> Piece
         out.append((f" · {one_line(event.driver.why)}", "warn"))
     elif now - event.at > STALE_S:
         out.append((f" · {running(now - event.at)} ago", "warn"))
-    return tuple(out)
+    return fit(out, width) if width else tuple(out)
 
 
 def columns(event: GpuEvent) -> Pieces:
@@ -333,4 +352,4 @@ def held_by_pid(event: GpuEvent | None) -> Mapping[int, int | None]:
     return out
 
 
-__all__ = ["Note", "columns", "held_by_pid", "memory", "table", "title"]
+__all__ = ["Note", "columns", "held_by_pid", "memory", "rows_wanted", "table", "title"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core import events as ev
-from supervisor.core.events import Owner, Verdict
+from supervisor.core.events import Owner, Phase, Verdict
 from supervisor.core.trail import Probe
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import Piece, Pieces, age, first_fitting, fit, joined, length, one_line, rows, running
@@ -13,6 +13,9 @@ from supervisor.tui.pieces import Piece, Pieces, age, first_fitting, fit, joined
 LABEL = "health  "
 OLD_S = 10.0
 """Looks come each second or faster until it serves, and every few seconds from then on."""
+LATE_S = 3.0
+"""While it is waited for: a look that is older than this is one that hangs."""
+_LOOKED_AT = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
 _VERDICTS = {
     Verdict.READY: ("ready", "good"),
     Verdict.NOT_YET: ("not yet", "waiting"),
@@ -24,7 +27,7 @@ _VERDICTS = {
 # Signs that differ without their colours as well.
 _CELLS = {
     Verdict.READY: "■",
-    Verdict.NOT_YET: "▪",
+    Verdict.NOT_YET: "▄",
     Verdict.REJECTED: "✘",
     Verdict.REFUSED: "·",
     Verdict.SILENT: "○",
@@ -85,7 +88,11 @@ def _strip(probes: Sequence[Probe], count: int) -> Pieces:
 def _summaries(event: ev.Health, model: SessionModel, now: float, *, with_why: bool) -> Iterator[Pieces]:
     """From the fullest to the barest."""
     text, role = verdict(event)
-    head: Pieces = ((text, role),)
+    answers = model.answers
+    kind = str(event.status) if event.status is not None else event.verdict.value
+    alone = list(answers) == [kind]
+    head: Pieces = ((f"{text} {answers[kind]:,}" if alone and answers[kind] > 1 else text, role),)
+    counts: Pieces = () if alone else _counts(answers)
     ms: Pieces = ((f"{event.ms:,.0f} ms", "plain"),) if event.status is not None else ()
     size: Pieces = ()
     if event.status is not None:
@@ -94,11 +101,12 @@ def _summaries(event: ev.Health, model: SessionModel, now: float, *, with_why: b
     if event.owner in (Owner.OURS, Owner.OTHER):
         owner = ((event.owner.value, "plain" if event.owner is Owner.OURS else "bad"),)
     old_s = now - event.at
-    when: Pieces = ((f"{age(old_s)} ago", "dim" if old_s < OLD_S else "warn"),)
-    counts = _counts(model.answers)
-    why: Pieces = ((one_line(model.mask(event.why)), "dim"),) if with_why and event.why else ()
-    late = when if old_s >= OLD_S else ()
+    over = model.view.phase not in _LOOKED_AT
+    late: Pieces = ((f"{age(old_s)} ago", "dim" if over or old_s < OLD_S else "warn"),)
+    when = late if event.verdict is Verdict.READY or old_s >= LATE_S else ()
+    late = late if old_s >= OLD_S and not over else ()
     alarm = owner if event.owner is Owner.OTHER else ()
+    why: Pieces = ((one_line(model.mask(event.why)), "dim"),) if with_why and event.why else ()
     full = joined((head, ms, size, owner, when, counts))
     if why:
         yield (*full, ("   ", "plain"), *why)
@@ -112,8 +120,11 @@ def _summaries(event: ev.Health, model: SessionModel, now: float, *, with_why: b
 
 
 def _counts(answers: Mapping[str, int]) -> Pieces:
-    out = [f"{_WORDS.get(kind, kind)} {count:,}" for kind, count in answers.items()]
-    return ((" · ".join(out), "plain"),) if len(out) > 1 or any(count > 1 for count in answers.values()) else ()
+    """ "refused 1,204 · 503 38 · 200 1", with the roles that the cells have."""
+    parts: list[Pieces] = []
+    for kind, count in answers.items():
+        parts.append(((f"{_WORDS.get(kind, kind)} {count:,}", "plain"),))
+    return joined(parts)
 
 
 def health(event: ev.Health | None, answers: Mapping[str, int], now: float) -> Pieces:

@@ -91,6 +91,11 @@ def table(model: SessionModel, now: float, width: int, height: int) -> Pieces:
     return rows(out)
 
 
+def rows_wanted(model: SessionModel) -> int:
+    """Rows that the table would fill, with its heading."""
+    return 0 if model.view.holders is None else 1 + max(1, len(_groups(model)))
+
+
 def title(model: SessionModel, now: float) -> Pieces:
     """ "processes on the GPUs · 9", with what is left over."""
     event = model.view.holders

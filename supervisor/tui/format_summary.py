@@ -10,7 +10,7 @@ from supervisor.core.gpu import gib
 from supervisor.tui import format_gpus
 from supervisor.tui.format import simulated
 from supervisor.tui.format_health import OLD_S, of_this_run, verdict
-from supervisor.tui.gpu_words import spaces, sums, trouble
+from supervisor.tui.gpu_words import spaces, sums, troubles
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import Piece, Pieces, age, one_line
 
@@ -146,8 +146,8 @@ def _trouble(model: SessionModel, now: float) -> Piece:
         told = sums(view.gpu.gpus)
         if told.lost:
             return (f"{told.lost} {'GPU' if told.lost == 1 else 'GPUs'} lost", "bad")
-        if found := trouble(view.gpu, now):
-            return found[0]
+        if found := troubles(view.gpu, now):
+            return found[-1]
     zombies = [holder for holder in (view.holders.holders if view.holders is not None else ()) if holder.zombie]
     if zombies:
         amounts = [holder.held_bytes for holder in zombies]

@@ -55,9 +55,9 @@ def widths(gpus: Sequence[Gpu], now: float) -> Widths:
         number=max(1 + (gpu.parent is not None) + (abs(gpu.index) > 9) + (abs(gpu.index) > 99) for gpu in gpus),
         name=max(cells(name_of(gpu)) for gpu in gpus),
         full_name=max(cells(full_name(gpu)) for gpu in gpus),
-        amount=max((cells(_amount(gpu)) for gpu in gpus), default=1),
-        power=max(cells(f"{gpu.power_w or 0:.0f}/{gpu.power_limit_w or 0:.0f} W") for gpu in gpus),
-        clock=max(cells(f"{gpu.sm_clock_mhz or 0:,} MHz") for gpu in gpus),
+        amount=max(_amount(gpu) for gpu in gpus),
+        power=max(_power(gpu) for gpu in gpus),
+        clock=len("2,000 MHz"),
         bus=max(cells(gpu.bus_id) for gpu in gpus),
         short_note=max((cells(", ".join(note.short for note in items)) for items in found.values()), default=0),
         note=max((cells(", ".join(note.words for note in items)) for items in found.values()), default=0),
@@ -65,24 +65,40 @@ def widths(gpus: Sequence[Gpu], now: float) -> Widths:
     )
 
 
-def _amount(gpu: Gpu) -> str:
-    return f"{in_gib(gpu.memory.used_bytes)}/{in_gib(gpu.memory.total_bytes)}"
+# By what a figure can become, not by what it is: columns that move with a figure are not to be read.
 
 
-def plan(width: int, need: Widths) -> Columns:
-    """As many columns as fit, in the order of what they are worth."""
+def _amount(gpu: Gpu) -> int:
+    most = max(gpu.memory.total_bytes or 0, gpu.memory.used_bytes or 0)
+    return len(in_gib(most)) + 1 + len(in_gib(gpu.memory.total_bytes))
+
+
+def _power(gpu: Gpu) -> int:
+    if gpu.power_limit_w is None:
+        return len("999 W")
+    limit = len(f"{gpu.power_limit_w:.0f}")
+    return limit + max(limit, len(f"{gpu.power_w or 0:.0f}")) + len("/ W")
+
+
+def plan(width: int, need: Widths, *, spelt: bool = False) -> Columns:
+    """As many columns as fit, in the order of what they are worth.
+
+    Args:
+        spelt: what is wrong has no line of its own, so its words are worth more than a picture.
+    """
     best = Columns(number=need.number, amount=need.amount)
-    for changes in _wishes(need):
+    for changes in _wishes(need, spelt):
         wished = replace(best, **changes)
         if used(wished) <= width:
             best = wished
     return replace(best, spare=max(0, width - used(best) - (0 if best.note else 3)))
 
 
-def _wishes(need: Widths) -> list[dict[str, int | bool]]:
+def _wishes(need: Widths, spelt: bool) -> list[dict[str, int | bool]]:
     """Each is taken where there is room for it beside what was taken before."""
     short, words = min(need.short_note, 20), min(need.note, 60)
     name = min(need.name, 12)
+    in_words: list[dict[str, int | bool]] = [{"note": min(words, most)} for most in (24, 36, 60)] if words else []
     return [
         {"bar": 4},
         *([{"note": short}] if short else []),
@@ -90,13 +106,14 @@ def _wishes(need: Widths) -> list[dict[str, int | bool]]:
         {"temperature": True},
         {"unit": True, "amount": need.amount + 4},
         *([] if need.alike else [{"name": name}]),
+        *(in_words if spelt else []),
         {"bar": 10},
         {"spark": 6},
         {"power": need.power, "power_limit": True},
         {"name": name},
         {"bar": 16},
         {"spark": 10},
-        *([{"note": words}] if words else []),
+        *in_words,
         {"bar": 22},
         {"spark": 16},
         {"clock": need.clock},

@@ -27,7 +27,7 @@ class Shares(Struct):
 
 
 # Other glyphs beside other colours: it is told apart without any.
-_LOOKS = {"ours": "█", "used": "█", "others": "▓", "left": "▒"}
+_LOOKS = {"ours": "█", "used": "█", "others": "▒", "left": "▓"}
 
 
 def shares(event: GpuEvent, view: View) -> Mapping[str, Shares] | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from supervisor.core.gpu import DriverState, Gpu, GpuState, gib
+from supervisor.core.gpu import GIB, DriverState, Gpu, GpuState, gib
 from supervisor.core.gpu_events import GpuEvent
-from supervisor.tui.pieces import Pieces, age, one_line, running
+from supervisor.tui.pieces import Piece, age, one_line, running
 
 STALE_S = 5.0
 """The node tells its GPUs each second."""
@@ -75,9 +75,18 @@ def notes(gpu: Gpu, now: float) -> list[Note]:
     return sorted(out, key=lambda note: note.role != "bad")
 
 
-def usual(gpu: Gpu) -> str:
-    """What slows a GPU that is well, for where there is room for it."""
-    return ", ".join(_USUAL[reason] for reason in gpu.throttle or () if reason in _USUAL)
+def beside(gpu: Gpu, *, explained: bool) -> tuple[str, str]:
+    """What may be told of a GPU that is well, where there is room for it: words and their role.
+
+    Args:
+        explained: memory without a process has been told already.
+    """
+    unexplained = gpu.unexplained_bytes
+    if gpu.memory.kind != "device":
+        return "unified memory", "dim"
+    if unexplained is not None and unexplained > gpu.slack_bytes and not explained:
+        return f"{gib(unexplained)} of no process", "warn"
+    return ", ".join(_USUAL[reason] for reason in gpu.throttle or () if reason in _USUAL), "dim"
 
 
 def unreadable(gpu: Gpu) -> str:
@@ -89,24 +98,27 @@ def _why(gpu: Gpu, field: str) -> str:
     return one_line(gpu.errors.get(field, "not told why")).replace("_", " ")
 
 
-def trouble(event: GpuEvent, now: float) -> Pieces:
-    """What is wrong with the whole look: the driver, a GPU that is gone, an old sample. Empty where nothing is."""
+def troubles(event: GpuEvent, now: float) -> list[Piece]:
+    """What is wrong with the whole look: the driver, a GPU that is gone, an old sample. The fullest words first, those
+    of a title last; empty where nothing is wrong."""
     driver = event.driver
     older_s = max(0.0, now - event.at)
+    known = ": last known figures" if event.gpus else ""
     if driver.state is DriverState.STUCK and driver.stuck_s is not None:
+        words = f"driver not responding since {running(driver.stuck_s + older_s)}"
         call = f" ({one_line(driver.call)})" if driver.call else ""
-        words = f"driver not responding since {running(driver.stuck_s + older_s)}{call}"
-        return ((words + (": last known figures" if event.gpus else ""), "bad"),)
+        return [(f"{words}{call}{known}", "bad"), (f"{words}{known}", "bad"), (words, "bad")]
     if driver.state is not DriverState.OK:
         role = "dim" if driver.state is DriverState.ABSENT else "bad" if driver.state is DriverState.STUCK else "warn"
         why = one_line(driver.why) or f"the driver is {driver.state.value}"
-        return ((why + (": last known figures" if event.gpus else ""), role),)
+        short = "driver not responding" if driver.state is DriverState.STUCK else f"driver {driver.state.value}"
+        return [(f"{why}{known}", role), (why, role), (short, role)]
     whole = sum(gpu.parent is None for gpu in event.gpus)
     if driver.count_before is not None and driver.count_before > whole:
-        return ((f"{driver.count_before - whole} of {driver.count_before} GPUs are gone", "bad"),)
+        return [(f"{driver.count_before - whole} of {driver.count_before} GPUs are gone", "bad")]
     if (old_s := sample_age(event, now)) > STALE_S:
-        return ((f"{running(old_s)} ago", "warn"),)
-    return ()
+        return [(f"{running(old_s)} ago", "warn")]
+    return []
 
 
 def sample_age(event: GpuEvent, now: float) -> float:
@@ -132,7 +144,10 @@ class Sums(Struct, frozen=True):
 
     def amount(self) -> str:
         """ "489.6 of 764.8 GiB"."""
-        return f"{gib(self.used_bytes)} of {gib(self.total_bytes)}" if self.known else "memory unknown"
+        if not self.known:
+            return "memory unknown"
+        digits = 1 if self.total_bytes < 1000 * GIB else 0
+        return f"{self.used_bytes / GIB:,.{digits}f} of {self.total_bytes / GIB:,.{digits}f} GiB"
 
 
 def spaces(event: GpuEvent) -> list[Gpu]:

@@ -133,7 +133,10 @@ def wrapped(text: str, width: int, *, first: str = "", rest: str = "") -> list[s
     """A text of which nothing may be missing, in lines of at most `width` cells (20 at least)."""
     width = max(20, width)
     out: list[str] = []
-    for line in textwrap.wrap(one_line(text), width, initial_indent=first, subsequent_indent=rest):
+    found = textwrap.wrap(  # an option of a command line must be copied whole
+        one_line(text), width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
+    for line in found:
         while cells(line) > width:  # wide characters: textwrap counts characters
             head = set_cell_size(line, width).rstrip()
             out.append(head)
