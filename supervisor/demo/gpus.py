@@ -17,6 +17,7 @@ COUNT = simulated_nvml.COUNT
 CARD_GIB = (simulated_nvml.TOTAL_BYTES - simulated_nvml.RESERVED_BYTES - simulated_nvml.IDLE_BYTES) / (1 << 30)
 """What an idle one has to give."""
 _PLACE = 'FOLDER = ""\n'
+_FALL = f"FALL_S = {simulated_nvml.FALL_S!r}\n"
 
 
 class SimulatedGpus:
@@ -35,9 +36,13 @@ class SimulatedGpus:
         """Of every command on the node: where it looks for device files."""
         return {"INFERENCE_SUPERVISOR_DEV": str(self.devices)}
 
-    def nvml_source(self) -> str:
-        """The module's text for this folder, packed as nvidia-ml-py's is packed for its way."""
+    def nvml_source(self, *, fall_s: float = simulated_nvml.FALL_S) -> str:
+        """The module's text for this folder, packed as nvidia-ml-py's is packed for its way.
+
+        `fall_s`: how long the memory of what has ended takes to be free.
+        """
         text = Path(simulated_nvml.__file__).read_text(encoding="utf-8")
-        assert text.count(_PLACE) == 1
-        text = text.replace(_PLACE, f"FOLDER = {str(self.folder)!r}\n")
+        for line, own in ((_PLACE, f"FOLDER = {str(self.folder)!r}\n"), (_FALL, f"FALL_S = {fall_s!r}\n")):
+            assert text.count(line) == 1, line
+            text = text.replace(line, own)
         return base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")

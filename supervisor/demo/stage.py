@@ -46,10 +46,12 @@ class Timeline(Struct, frozen=True, kw_only=True):
     warm_s: float
     health_s: float
     """A healthy health answer takes this long, as SGLang's does."""
+    fall_s: float
+    """The memory of what has ended is free after this."""
 
 
-SHOWN = Timeline(load_s=44.0, warm_s=7.0, health_s=1.0)
-FAST = Timeline(load_s=5.0, warm_s=1.5, health_s=0.3)
+SHOWN = Timeline(load_s=44.0, warm_s=7.0, health_s=1.0, fall_s=2.0)
+FAST = Timeline(load_s=5.0, warm_s=1.5, health_s=0.3, fall_s=0.8)
 
 
 class Play(Struct, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ class Stage:
         self.play = checked(play)
         self.folder = make_folder()
         self.gpus = None if play.real else SimulatedGpus(self.folder / "gpus")
-        self.nvml_source = self.gpus.nvml_source() if self.gpus is not None else None
+        self.nvml_source = self.gpus.nvml_source(fall_s=play.timeline.fall_s) if self.gpus is not None else None
         self.node = LoopbackNode(self.folder, self.gpus.environment if self.gpus is not None else {})
         self._lock = self.folder / "alive"
         self._lock_fd = -1

@@ -52,7 +52,7 @@ class Traffic:
         if not self._began:
             self._began = self._spoke_at = now
         wave = math.sin((now - self._began) / _PERIOD_S * math.tau - 0.9)
-        grown = min(1.0, (now - self._began) / 6.0)
+        grown = min(1.0, (now - self._began) / 3.0)
         clients = self._options.traffic * grown * (0.55 + 0.4 * wave) + self._dice.gauss(0, 1.2)
         slots = max(1, self._options.traffic * 3 // 4)
         running = max(0, min(slots, round(clients)))
