@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from supervisor import launch_words, tables
+from supervisor import launch_words, notify_table, tables
 from supervisor import profile_checks as check
 from supervisor.core import words as w
 from supervisor.core.command import FOREIGN_TREE_PROGRAMS, Secret
 from supervisor.core.words import Word
 from supervisor.errors import ProfileError, UsageError
+from supervisor.notify_table import Notify
 from supervisor.tables import KeyPath, Source
 
 
@@ -131,6 +132,9 @@ class Profile(Struct, frozen=True):
     """What the variant's `drop` took out, for display."""
     secrets: tuple[Secret, ...]
     warnings: tuple[str, ...]
+    notify: Notify = Notify()
+    notify_words: tuple[Word, ...] = ()
+    """The command of [notify], split."""
 
     @property
     def argv(self) -> list[str]:
@@ -154,6 +158,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True):
     ready: Ready = Ready()
     verify: Verify | bool = Verify()
     stop: Stop = Stop()
+    notify: Notify = Notify()
     variants: dict[str, Variant] = {}
 
 
@@ -241,6 +246,8 @@ def _homes() -> dict[str, str]:
     for name, kind in (("node", Node), ("launch", Launch), ("ready", Ready), ("verify", Verify), ("stop", Stop)):
         for inner in msgspec.structs.fields(kind):
             homes.setdefault(inner.encode_name, []).append(name)
+    for inner in msgspec.structs.fields(Notify):
+        homes.setdefault(inner.encode_name, ["notify"])  # not `command`: whoever misplaces one means what is launched
     for key in ("drop", "add"):
         homes[key] = ["variants.NAME.launch"]
     return {key: found[0] for key, found in homes.items() if len(found) == 1}
@@ -319,6 +326,7 @@ def _resolve(document: _Document, source: Source, stem: str, name: str | None) -
     words, dropped = reading.dropped(words, changes.drop, (*at, "drop"))
     words += reading.added(changes.add, (*at, "add"))
     launch = msgspec.structs.replace(launch, command=command, env={**launch.env, **changes.env})
+    notify_words = notify_table.checked(document.notify, source)
     secrets = launch_words.secrets(words, launch.env)
     notes = [*w.warnings(words), *launch_words.unexpanded(command, launch.env)]
     outside = launch_words.program(words, launch.shell) in FOREIGN_TREE_PROGRAMS
@@ -338,6 +346,8 @@ def _resolve(document: _Document, source: Source, stem: str, name: str | None) -
         dropped=tuple(dropped),
         secrets=tuple(map(Secret, secrets)),
         warnings=tuple(launch_words.veiled(note, secrets) for note in notes),
+        notify=document.notify,
+        notify_words=notify_words,
     )
 
 
@@ -359,6 +369,7 @@ def _verify(base: Verify | bool, changes: Verify | bool | None) -> Verify:
 __all__ = [
     "Launch",
     "Node",
+    "Notify",
     "Profile",
     "ProfileError",
     "Ready",

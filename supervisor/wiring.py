@@ -1,9 +1,11 @@
-"""From a profile to a session's plan: engine, defaults, keys. Pure but for the operator's environment (api_key_env)."""
+"""From a profile to a session's plan: engine, defaults, keys. Pure but for the operator's environment (variables that
+the profile names: keys, a webhook, those in the command of [notify])."""
 
 from __future__ import annotations
 
 import os
 
+from supervisor import launch_words, notify_table
 from supervisor.core import url as urls
 from supervisor.core import words as w
 from supervisor.core.command import Secret
@@ -11,6 +13,7 @@ from supervisor.core.engine import Engine
 from supervisor.engines import loader
 from supervisor.errors import ProfileError
 from supervisor.profile import Profile
+from supervisor.supervise.notify import NotifyPlan
 from supervisor.supervise.plan import DEFAULT_PROMPT, Plan, VerifyPlan, WireWord
 
 DEFAULT_VERIFY_TIMEOUT_S = 120.0
@@ -69,6 +72,47 @@ def _api_key(profile: Profile) -> Secret | None:
     if not value:
         raise ProfileError(profile.file, "verify.api_key_env", f"{name} is not set in this environment")
     return Secret(value)
+
+
+def notify_plan(profile: Profile) -> NotifyPlan:
+    """Whom the profile wants told. Raises `ProfileError` for a variable that is not set here."""
+    notify = profile.notify
+    argv = tuple(_filled(word, profile) for word in profile.notify_words)
+    webhook = notify.webhook
+    if notify.webhook_env is not None:
+        webhook = os.environ.get(notify.webhook_env)
+        if not webhook:
+            raise ProfileError(
+                profile.file, "notify.webhook_env", f"{notify.webhook_env} is not set in this environment"
+            )
+        if problem := notify_table.webhook_problem(webhook):
+            raise ProfileError(profile.file, "notify.webhook_env", f"{notify.webhook_env} {problem}")
+    secrets = launch_words.secrets([w.literal(word) for word in argv], {})
+    return NotifyPlan(
+        argv=argv,
+        webhook=Secret(webhook) if webhook is not None else None,
+        bell=notify.bell,
+        terminal=notify.terminal,
+        title=notify.title,
+        on=frozenset(notify.on),
+        secrets=tuple(map(Secret, [*secrets, *([webhook] if webhook else [])])),
+    )
+
+
+def _filled(word: w.Word, profile: Profile) -> str:
+    """A word with this machine's own values: the command runs here, not on the node."""
+    out = []
+    for part in word.parts:
+        match part:
+            case w.Literal(text):
+                out.append(text)
+            case w.Variable(name):
+                if name not in os.environ:
+                    raise ProfileError(profile.file, "notify.command", f"{name} is not set in this environment")
+                out.append(os.environ[name])
+            case w.Home():
+                out.append(os.path.expanduser("~"))
+    return "".join(out)
 
 
 def _path_word(text: str | None) -> WireWord | None:
