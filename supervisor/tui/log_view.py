@@ -363,6 +363,28 @@ class LogView:
             self._place = self._up(Place(line), self.height // CONTEXT)
         return line
 
+    def back_to(self, line_no: int, *, following: bool) -> None:
+        """As it was before a search."""
+        self.current = None
+        if following:
+            self.follow()
+        else:
+            self.to_index(self.index(line_no))
+
+    def here(self, *, down: bool) -> int:
+        """Where "the next" and "the one before" begin: at the current line while it is in sight, else at the screen."""
+        if self.current is not None and self.sees(self.current):
+            return self.current
+        if self.following:
+            return self.last_line + 1  # what is read is the end
+        return self.place.line_no - 1 if down else self.place.line_no
+
+    def looked_at(self) -> int:
+        """The current line while it is in sight, else the last one while it follows, else the first on the screen."""
+        if self.current is not None and self.sees(self.current):
+            return self.current
+        return self.last_line if self.following else self.place.line_no
+
     def sees(self, line_no: int) -> bool:
         """Whether the line's first row of text stands on the screen."""
         place = self.place
@@ -395,6 +417,16 @@ class LogView:
         half = max(1, self.text_width // 2)
         widest = max((cells(row.text) for row in self.draw() if row.rule is None), default=0)
         self.pan = max(0, min(self.pan + steps * half, -(-max(0, widest - self.text_width) // half) * half))
+
+    def around(self, line_no: int, count: int) -> list[tuple[int, str]]:
+        """(number, text) of the held lines around this one, filtered or not, at most `count` on each side."""
+        if self._book is None:
+            return []
+        rows = self._book.rows(line_no - count, 2 * count + 1)
+        at = next((place for place, row in enumerate(rows) if row.line_no == line_no), len(rows) - 1)
+        start = max((place + 1 for place in range(at) if not rows[place].held), default=0)
+        end = next((place for place in range(at + 1, len(rows)) if not rows[place].held), len(rows))
+        return [(row.line_no, self.mask(row.text)) for row in rows[start:end] if row.held]
 
     # ------------------------------------------------------------------------------- marks and selection
 
@@ -452,8 +484,10 @@ class LogView:
         return min(self._range_from, self.current) <= line_no <= max(self._range_from, self.current)
 
     def selected_lines(self) -> list[int]:
-        """The selection, in the order of the file; only what is shown."""
+        """The selection, in the order of the file, only what is shown; without one the current line."""
         lines = {line for line in self._picked if self._nearest(line) == line}
+        if not lines and self._range_from is None and self.current is not None:
+            lines = {self.current}
         if self._range_from is not None and self.current is not None:
             line: int | None = min(self._range_from, self.current)
             while line is not None and line <= max(self._range_from, self.current):

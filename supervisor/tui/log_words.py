@@ -22,8 +22,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     unseen_lines: int = 0
     slow_lines: int = 0
     given_up: bool = False
-    wrapped: str = ""
-    """Which end was passed: `start` or `end`."""
+    passed: str = ""
+    """Which end was passed on the way: `start` or `end`."""
 
 
 def subtitle(
@@ -71,8 +71,8 @@ def standing(now: Standing) -> str:
         parts[0] += f", still searching {now.fraction:.0%}"
     elif now.unseen_lines:
         parts.append(f"{_lines(now.unseen_lines)} on the node not searched")
-    if now.wrapped:
-        parts.append("went on from the start" if now.wrapped == "end" else "went on from the end")
+    if now.passed:
+        parts.append("went on from the start" if now.passed == "end" else "went on from the end")
     if now.slow_lines:
         parts.append(f"{_lines(now.slow_lines)} left out: the pattern takes too long")
     return " · ".join(parts)

@@ -53,7 +53,8 @@ class FindBar(Horizontal):
 
     def __init__(self) -> None:
         super().__init__()
-        self._purpose = ""
+        self.purpose = ""
+        """What is typed: `search`, `filter`, `line`, or nothing."""
         self._regex = False
         self._prompt = Static(id="find-prompt", markup=False)
         self._input = Input(id="find-input", compact=True, max_length=MAX_CHARS, select_on_focus=True)
@@ -65,14 +66,9 @@ class FindBar(Horizontal):
         yield self._input
         yield self._status
 
-    @property
-    def typing(self) -> bool:
-        """Keys go into the bar."""
-        return bool(self._purpose)
-
     def open(self, purpose: str, text: str = "", *, regex: bool = False) -> None:
         """Type into it: `search`, `filter` or `line`."""
-        self._purpose, self._regex = purpose, regex
+        self.purpose, self._regex = purpose, regex
         with self._input.prevent(Input.Changed):
             self._input.value = text
         self._input.cursor_position = len(text)
@@ -82,7 +78,7 @@ class FindBar(Horizontal):
 
     def close(self) -> None:
         """No more typing; the status stays if there is one."""
-        self._purpose = ""
+        self.purpose = ""
         self._draw()
 
     def set_status(self, text: str, *, bad: bool = False) -> None:
@@ -90,37 +86,37 @@ class FindBar(Horizontal):
         self._status.update(Content(text))
         self._status.set_class(bad, "-bad")
         self._status.display = bool(text)
-        self.set_class(bool(text) or self.typing, "-shown")
+        self.set_class(bool(text) or bool(self.purpose), "-shown")
 
     def _draw(self) -> None:
         regex = " regex" if self._regex else ""
-        self._prompt.update(Content(f"{PROMPTS.get(self._purpose, '')}{regex}:" if self._purpose else ""))
-        self._prompt.display = self._input.display = self.typing
-        self.set_class(self.typing, "-typing")
-        self.set_class(self.typing or self._status.display, "-shown")
+        self._prompt.update(Content(f"{PROMPTS.get(self.purpose, '')}{regex}:" if self.purpose else ""))
+        self._prompt.display = self._input.display = bool(self.purpose)
+        self.set_class(bool(self.purpose), "-typing")
+        self.set_class(bool(self.purpose) or self._status.display, "-shown")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Textual's hook."""
         event.stop()
-        if self.typing:
+        if bool(self.purpose):
             self._say(done=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Textual's hook."""
         event.stop()
-        if self.typing:
+        if bool(self.purpose):
             self._say(done=True)
 
     def _say(self, *, done: bool) -> None:
-        self.post_message(self.Edited(self._purpose, self._input.value, regex=self._regex, done=done))
+        self.post_message(self.Edited(self.purpose, self._input.value, regex=self._regex, done=done))
 
     def action_cancel(self) -> None:
         """Escape."""
-        self.post_message(self.Cancelled(self._purpose))
+        self.post_message(self.Cancelled(self.purpose))
 
     def action_regex(self) -> None:
         """Regular expression or plain text."""
-        if self._purpose != "line":
+        if self.purpose != "line":
             self._regex = not self._regex
             self._draw()
             self._say(done=False)
