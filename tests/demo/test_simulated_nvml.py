@@ -16,9 +16,14 @@ import pytest
 
 from supervisor.adapters import gpu, nvml_source
 from supervisor.adapters.node import NodeClient
+from supervisor.core.gpu import Driver, DriverState, Gpu, Memory, Snapshot
+from supervisor.core.gpu_events import gpu_event
+from supervisor.core.tally import memory_words
 from supervisor.demo import simulated_nvml
 from supervisor.demo.gpus import COUNT, SimulatedGpus
 from supervisor.demo.simulated.gpus import Gpus, start_ticks
+from supervisor.headless import gpu_text
+from supervisor.headless.text import Style
 from supervisor.node import nvml, nvml_calls, nvml_library, xid
 from supervisor.supervise.connection import Connection
 from supervisor.supervise.session import Session
@@ -159,3 +164,11 @@ def test_nothing_but_the_demonstration_says_the_word() -> None:
     assert said and not wrong, wrong
     for taker in (Session, Connection):
         assert (taker.__init__.__kwdefaults__ or {})["nvml_source"] is None
+
+
+def test_whatever_tells_of_them_says_that_they_are_simulated() -> None:
+    driver = Driver(state=DriverState.OK, simulated=True)
+    gpus = tuple(Gpu(uuid=f"GPU-{index}", index=index, memory=Memory(total_bytes=2, used_bytes=1)) for index in (0, 1))
+    snapshot = Snapshot(at=1.0, driver=driver, gpus=gpus)
+    assert "2 SIMULATED GPUs" in gpu_text.head("demo", snapshot, Style(colour=False))
+    assert "2 SIMULATED GPUs" in memory_words(gpu_event(snapshot, "demo", 1.0))
