@@ -97,14 +97,14 @@ def _rows(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pie
 
 def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
     spare = height - len(gpus)
-    columns = plan(width, widths(gpus, look.now), spelt=not spare)
+    columns = plan(width, widths(gpus), spelt=not spare)
     out: list[Pieces] = []
     for gpu in gpus:
         out.append(_row(look, gpu, columns, width))
-        words = look.model.mask(" · ".join(note.words for note in notes(gpu, look.now)))
+        words = look.model.mask(" · ".join(note.words for note in notes(gpu)))
         if words and spare and columns.note < cells(words):
             lines = wrapped(words, width, first="   └ ", rest="     ")[:spare]
-            out += [fit(((line, notes(gpu, look.now)[0].role),), width) for line in lines]
+            out += [fit(((line, notes(gpu)[0].role),), width) for line in lines]
             spare -= len(lines)
     return out
 
@@ -112,7 +112,7 @@ def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: i
 def _side_by_side(look: _Look, gpus: Sequence[Gpu], width: int, height: int, count: int) -> list[Pieces]:
     """Column by column, from top to bottom."""
     cell = (width + GAP) // count - GAP
-    columns = plan(cell, widths(gpus, look.now), spelt=True)
+    columns = plan(cell, widths(gpus), spelt=True)
     out: list[Pieces] = []
     for row in range(min(height, len(gpus))):
         line: list[Piece] = []
@@ -126,7 +126,7 @@ def _side_by_side(look: _Look, gpus: Sequence[Gpu], width: int, height: int, cou
 
 def _summed_up(look: _Look, gpus: Sequence[Gpu], width: int, height: int, most: int) -> list[Pieces]:
     """Those with a trouble have a place first, and the last row stands for all that have none."""
-    needy = [n for n, gpu in enumerate(gpus) if gpu.state is GpuState.LOST or notes(gpu, look.now)]
+    needy = [n for n, gpu in enumerate(gpus) if gpu.state is GpuState.LOST or notes(gpu)]
     order = [*needy, *(n for n in range(len(gpus)) if n not in set(needy))]
     kept = set(order[: (height - 1) * most])
     shown = [gpu for n, gpu in enumerate(gpus) if n in kept]
@@ -142,7 +142,7 @@ def _rest(look: _Look, gpus: Sequence[Gpu], more: bool, width: int) -> Pieces:
     parts: list[Pieces] = [((f"{'+ ' if more else ''}{count}: {told.amount()}", "plain"),)]
     if told.lost:
         parts.append(((f"{told.lost} lost", "bad"),))
-    if needy := sum(bool(notes(gpu, look.now)) for gpu in gpus):
+    if needy := sum(bool(notes(gpu)) for gpu in gpus):
         parts.append(((f"{needy} with a trouble", "warn"),))
     if told.percent is not None:
         parts.append(((f"busiest {told.percent} %", "dim"),))
@@ -241,8 +241,7 @@ def _figure(value: float | None, unit: str, none: str, width: int) -> Piece:
 
 
 def _noted(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
-    found = notes(gpu, look.now)
-    room = columns.note + columns.spare
+    found = notes(gpu)
     if not found:
         of = look.shares.get(gpu.uuid) if look.shares is not None else None
         words, role = beside(gpu, explained=of is not None and of.left > 0)
@@ -262,7 +261,7 @@ def rows_wanted(model: SessionModel, now: float | None = None) -> int:
     if event is None:
         return 0
     at = event.at if now is None else now
-    told = sum(bool(notes(gpu, at)) for gpu in event.gpus)
+    told = sum(bool(notes(gpu)) for gpu in event.gpus)
     return max(1, len(event.gpus) + min(told, MOST_NOTES) + (len(troubles(event, at)) > 1))
 
 

@@ -48,9 +48,9 @@ class Columns(Struct, frozen=True):
     """What is left at the end of the row."""
 
 
-def widths(gpus: Sequence[Gpu], now: float) -> Widths:
+def widths(gpus: Sequence[Gpu]) -> Widths:
     """Measured over what will be shown."""
-    found = {gpu.uuid: notes(gpu, now) for gpu in gpus if gpu.state is GpuState.OK}
+    found = {gpu.uuid: notes(gpu) for gpu in gpus if gpu.state is GpuState.OK}
     return Widths(
         number=max(1 + (gpu.parent is not None) + (abs(gpu.index) > 9) + (abs(gpu.index) > 99) for gpu in gpus),
         name=max(cells(name_of(gpu)) for gpu in gpus),

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from supervisor.core.gpu import GIB, DriverState, Gpu, GpuState, gib
 from supervisor.core.gpu_events import GpuEvent
-from supervisor.tui.pieces import Piece, age, one_line, running
+from supervisor.tui.pieces import Piece, clock_time, one_line, running
 
 STALE_S = 5.0
 """The node tells its GPUs each second."""
@@ -53,15 +53,13 @@ def full_name(gpu: Gpu) -> str:
     return _BRAND.sub("", _BRAND.sub("", name)).strip() or "GPU"
 
 
-def notes(gpu: Gpu, now: float) -> list[Note]:
+def notes(gpu: Gpu) -> list[Note]:
     """What is wrong with a GPU that can be read, the worst first; empty for a healthy one."""
     out: list[Note] = []
     if gpu.xid is not None:
-        when = age(max(0.0, now - gpu.xid.at))
+        name, role = f"XID {gpu.xid.code}", "bad" if gpu.xid.bad else "warn"
         told = one_line(gpu.xid.text) or ("an error of the hardware or driver" if gpu.xid.bad else "a program's error")
-        out.append(
-            Note(f"XID {gpu.xid.code}", f"XID {gpu.xid.code}, {when} ago: {told}", "bad" if gpu.xid.bad else "warn")
-        )
+        out.append(Note(name, f"{name} at {clock_time(gpu.xid.at)}: {told}", role))
     if gpu.ecc_uncorrected:
         count = gpu.ecc_uncorrected
         out.append(Note(f"ECC {count:,}", f"{count:,} uncorrected memory errors (ECC)", "bad"))

@@ -92,7 +92,9 @@ class SessionModel:
     def _position(self, line_no: int, after: int, *, fresh: bool = False) -> None:
         """The log has been read from `line_no` on, and goes on at `after`."""
         if fresh or (self._line is not None and line_no < self._line - 1):
-            self.marks = []  # another file, or the same one from its start: numbers begin anew
+            # Another file, or the same one from its start: numbers begin anew, for what began after the old one's end.
+            after_the_end = [mark.text for mark in self.marks if self._line is not None and mark.line_no >= self._line]
+            self.marks, self._pending = [], [*after_the_end, *self._pending]
         if self._pending:
             self._mark(line_no)
         self._line = after
