@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Coroutine
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -23,6 +23,10 @@ from supervisor.headless import jsonl, text
 from supervisor.headless.interrupts import catch_signals
 from supervisor.supervise.desk import Desk
 
+if TYPE_CHECKING:  # a plain wait neither records nor tells anybody
+    from supervisor.supervise.notify import Notifier
+    from supervisor.supervise.record import Recorder
+
 LIVE_EVERY_S = 0.5
 
 
@@ -34,6 +38,10 @@ class Options(Struct, frozen=True, kw_only=True):
     json: bool = False
     all_events: bool = False
     record: str | None = None
+    """A file that gets every event; it must not exist."""
+    profile: str = ""
+    node: str = ""
+    """Whose stream it is, for the record."""
     mask: Callable[[str], str] = lambda line: line
     """Takes known secrets out of every line that is printed or recorded."""
     refused_exit_code: int = EXIT_CODES[Outcome.REFUSED]
@@ -43,7 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
 class Printer:
     """Standard output carries the result, standard error the plain lines and the live line."""
 
-    def __init__(self, options: Options, out: IO[str], err: IO[str]) -> None:
+    def __init__(self, options: Options, out: IO[str], err: IO[str], began_at: float) -> None:
         self._options = options
         self._out = out
         self._err = err
@@ -51,13 +59,13 @@ class Printer:
         colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._style = text.Style(colour=colour and err.isatty())
         self._out_style = text.Style(colour=colour and out.isatty())
-        self._record = open(options.record, "x", encoding="utf-8") if options.record else None  # noqa: SIM115
+        self._recorder = _recorder(options, began_at) if options.record else None
         self._stage: ev.Progress | None = None
 
     def event(self, event: ev.AnyEvent) -> None:
         """Show one event."""
-        if self._record is not None:
-            self._record.write(self._options.mask(jsonl.to_line(event)) + "\n")
+        if self._recorder is not None:
+            self._recorder.write(event)
         if isinstance(event, ev.Progress):
             self._stage = event
         if self._options.json:
@@ -85,8 +93,21 @@ class Printer:
         if not self._options.json:
             for line in text.ending(summary, self._out_style):
                 self._write(self._out, line)
-        if self._record is not None:
-            self._record.close()
+        if self._recorder is not None:
+            self._recorder.close()
+            self.seen()
+
+    def seen(self) -> None:
+        """A batch is over: have it in the record, and say once if that is not possible."""
+        if self._recorder is not None:
+            self._recorder.flush()
+            if self._recorder.problem:
+                self.afterthought(self._recorder.problem)
+                self._recorder = None
+
+    def afterthought(self, text: str) -> None:
+        """A warning that is none of the stream's; the summary stays its last line."""
+        self._write(self._err, f"{self._style('warning', 'yellow')}: {sanitise(text)}")
 
     def _write(self, stream: IO[str], line: str) -> None:
         if self._live:
@@ -101,6 +122,13 @@ class Printer:
             self._out = sys.stdout
 
 
+def _recorder(options: Options, began_at: float) -> Recorder:
+    from supervisor.supervise.record import Recorder  # late: most waits record nothing
+
+    assert options.record is not None
+    return Recorder(options.record, at=began_at, mask=options.mask, profile=options.profile, node=options.node)
+
+
 async def wait(
     desk: Desk,
     work: Callable[[], Coroutine[Any, Any, None]],
@@ -108,35 +136,50 @@ async def wait(
     *,
     began_at: float,
     waiter: Waiter | None = None,
+    notifier: Notifier | None = None,
     out: IO[str] | None = None,
     err: IO[str] | None = None,
 ) -> int:
-    """Run `work`, which feeds `desk`, until the target is reached or a limit fires. Returns the exit code."""
-    printer = Printer(options, out or sys.stdout, err or sys.stderr)
+    """Run `work`, which feeds `desk`, until the target is reached or a limit fires. Returns the exit code.
+
+    Raises `UsageError` where the record cannot be made, before anything is begun.
+    `notifier`: its hooks are told, and waited for when the verdict has been printed; a second signal ends that.
+    """
+    printer = Printer(options, out or sys.stdout, err or sys.stderr, began_at)
     waiter = waiter or Waiter(until=options.until, limits=options.limits, began_at=began_at)
     decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+    hurry = asyncio.Event()
 
     def decide(decision: Decision | None) -> None:
         if decision is not None and not decided.done():
             decided.set_result(decision)
 
+    def interrupt(decision: Decision) -> None:
+        if decided.done():
+            hurry.set()
+        decide(decision)
+
+    lines = options.all_events or bool(options.record)
     tasks = [
-        asyncio.create_task(_drain(desk, printer, waiter, decide, lines=options.all_events or bool(options.record))),
+        asyncio.create_task(_drain(desk, printer, waiter, decide, notifier, lines=lines)),
         asyncio.create_task(_limits(desk, printer, waiter, decide, began_at)),
         asyncio.create_task(_work(work, options, decide)),
     ]
     for task in tasks:
         task.add_done_callback(lambda ended: _bug(ended, decided))
-    restore = catch_signals(decide, "; the server, if one runs, was left running")
+    restore = catch_signals(interrupt, "; the server, if one runs, was left running")
     try:
         decision = await decided
         # Told before anything is closed: what waits for this verdict must not wait for the closing too.
         printer.end(desk.tally.summary(decision, desk.clock.now()))
     finally:
-        restore()
         for task in tasks:
             task.cancel()
+        if notifier is not None:
+            notifier.warn = printer.afterthought
+            tasks.append(asyncio.create_task(notifier.finish(hurry)))
         await asyncio.gather(*tasks, return_exceptions=True)
+        restore()
     return decision.exit_code
 
 
@@ -147,7 +190,13 @@ def _bug(task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
 
 
 async def _drain(
-    desk: Desk, printer: Printer, waiter: Waiter, decide: Callable[[Decision | None], None], *, lines: bool
+    desk: Desk,
+    printer: Printer,
+    waiter: Waiter,
+    decide: Callable[[Decision | None], None],
+    notifier: Notifier | None,
+    *,
+    lines: bool,
 ) -> None:
     # Lines are made of a log's bytes only where somebody wants to see them all.
     subscription = desk.hub.subscribe(lines=lines)
@@ -157,8 +206,12 @@ async def _drain(
         decide(waiter.feed(event))
     async for batch in subscription.batches():
         for event in batch:
-            printer.event(event)
+            if not isinstance(event, ev.Summary):  # a recording's own: it is printed once, at the end
+                printer.event(event)
             decide(waiter.feed(event))
+        printer.seen()
+        if notifier is not None:
+            notifier.take(batch)
 
 
 async def _limits(

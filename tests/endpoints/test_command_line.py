@@ -91,7 +91,41 @@ async def test_a_record_is_the_same_stream(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{server.port}/health"
         code, out, _ = await run(*HEADLESS, url, "--json", "--timeout", "20", "--record", str(path))
     assert code == 0
-    assert path.read_text() == out
+    head, _, rest = path.read_text().partition("\n")
+    assert rest == out
+    assert checked(head)["kind"] == "record" and checked(head)["version"] == 1
+    assert path.stat().st_mode & 0o777 == 0o600  # a log may hold anything
+
+
+@pytest.mark.asyncio
+async def test_a_record_that_cannot_be_made_is_2_before_anything_is_asked(tmp_path: Path) -> None:
+    there = tmp_path / "there.jsonl"
+    there.write_text("mine")
+    async with serving(says(OK)) as server:
+        url = f"http://127.0.0.1:{server.port}/health"
+        for path, why in ((there, "nothing is overwritten"), (tmp_path / "no" / "x.jsonl", "cannot be made")):
+            code, out, err = await run(*HEADLESS, url, "--record", str(path))
+            assert (code, out) == (2, "") and why in err
+        assert server.connections == 0 and there.read_text() == "mine"
+
+
+_LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+os.execv(sys.executable, [sys.executable, "-m", "supervisor.cli", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_ends_the_record_and_not_the_wait(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    async with serving(says(*[reply(503)] * 8, OK)) as server:
+        url = f"http://127.0.0.1:{server.port}/health"
+        words = ("--headless", "--url", url, "--json", "--timeout", "20", "--record", str(path))
+        code, out, err = await run(*words, code=(sys.executable, "-c", _LIMITED))
+    assert code == 0 and stream(out)[-1]["verdict"] == "reached"
+    assert err.count("ends here") == 1 and str(path) in err
+    assert path.stat().st_size <= 300
 
 
 _ALL_OF_THEM = """
