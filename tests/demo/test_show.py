@@ -20,7 +20,8 @@ from supervisor.core import events as ev
 from supervisor.core.events import Phase
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.core.holder import HolderClass
-from supervisor.demo import faults
+from supervisor.demo import faults, guard
+from supervisor.demo.simulated.gpus import start_ticks
 from supervisor.demo.simulated.options import FAULTS
 from supervisor.demo.stage import Play, Stage, Timeline, checked
 from supervisor.demo.yesterday import GIB, GPU, KEY
@@ -221,3 +222,18 @@ def test_faults_are_told_by_name() -> None:
         checked(Play(engine="trtllm"))
     with pytest.raises(UsageError, match="belongs to a simulated"):
         checked(Play(engine="llama.cpp", fault="gpu-lost"))
+
+
+def test_the_guard_ends_what_a_run_left_and_nobody_else(tmp_path: Path) -> None:
+    folder = tmp_path / "supervisor-demo-x"
+    with subprocess.Popen(["sleep", "60"]) as ours, subprocess.Popen(["sleep", "60"]) as other:
+        for run_id, process, shift in (("one", ours, 0), ("two", other, 1)):
+            run = folder / "state" / "machine" / "demo" / "runs" / run_id
+            run.mkdir(parents=True)
+            root = {"pid": process.pid, "start_ticks": start_ticks(process.pid) + shift}
+            (run / "run.json").write_text(json.dumps({"root": root, "keeper": None}))
+        guarding = [sys.executable, "-I", "-S", guard.__file__, str(folder)]
+        subprocess.run(guarding, stdin=subprocess.DEVNULL, timeout=60, check=True)
+        assert ours.wait(0) == -signal.SIGTERM and not folder.exists()
+        assert other.poll() is None, "another process that has the pid by now"
+        other.kill()
