@@ -34,7 +34,7 @@ def said(evidence: Sequence[Evidence], mask: Mask, *, short: bool = False) -> li
         elif (made := _GENERATED.fullmatch(text)) is not None:
             out.append((f'"{made["text"][1:-1]}" in {int(made["ms"]):,} ms', "plain"))
         else:
-            out.append((text, "warn" if text.startswith("not verified") else "dim"))
+            out.append((text, "warn" if text.startswith("not verified") or "release: unproved" in text else "dim"))
     return out
 
 

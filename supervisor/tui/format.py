@@ -46,6 +46,7 @@ _LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
 _OVER = {Phase.FAILED: "bad", Phase.STOPPING: "warn", Phase.STOPPED: "strong"}
 _LINKS = {LinkState.UP: ("●", "good"), LinkState.CONNECTING: ("◌", "now"), LinkState.DOWN: ("○", "bad")}
 _VERDICTS = {
+    Phase.IDLE: ("✘ refused", "bad"),
     Phase.HEALTHY: ("● 200", "now"),
     Phase.SERVING: ("✔ serving", "good"),
     Phase.DEGRADED: ("▲ degraded", "warn"),
@@ -78,7 +79,7 @@ def header(
         (name, [*signs, link, age]),
         (name, [*signs, short_link, age]),
         (name, [*signs, short_link, short_age]),
-        (name, [*signs, short_age]),
+        (name, [*signs, short_link if _lost(view) else short_age]),
     )
     for left, groups in shown:
         right = joined(groups, "   ")
@@ -126,30 +127,54 @@ def _rtt(rtt_ms: float) -> str:
     return f"{rtt_ms:.1f} ms" if rtt_ms < 9.95 else f"{rtt_ms:,.0f} ms"
 
 
+def _lost(view: View) -> bool:
+    """Whether what is shown is the last that was known."""
+    return view.link is not None and view.link.state in (LinkState.LOST, LinkState.DOWN)
+
+
+def _known_until(view: View, now: float) -> float:
+    """Nothing of a server is known to go on while the link is lost."""
+    return min(now, view.link.at) if view.link is not None and _lost(view) else now
+
+
 # ------------------------------------------------------------------------------------------------ the phase strip
 
 
 def strip(view: View, now: float, width: int) -> Pieces:
     """launching ─ loading ━━━ 64 % ─ 503 ─ 200 ─ serving, with the time spent in each; the essentials at any width."""
-    progress = view.progress if view.phase in _LOADS else None
-    eta = _left(progress, now)
-    times = _times(view, now)
-    for bar_cells, joint, before, terse, at_right in (
-        (10, " ─ ", True, False, eta),
-        (6, " ─ ", True, False, eta),
-        (6, " ─ ", False, False, eta),
-        (6, " ─ ", False, False, ()),
-        (0, " ─ ", False, False, ()),
-        (0, " ", False, False, ()),
-        (0, " ", False, True, ()),
+    known, lost = _known_until(view, now), _lost(view)
+    progress = _progress(view)
+    at_right: Pieces = _left(progress, known)
+    if lost and view.changes:
+        at_right = ((f"last known, {running(now - known)} ago", "warn"),)
+    times = _times(view, known)
+    for bar_cells, joint, before, terse, more in (
+        (10, " ─ ", True, 0, at_right),
+        (6, " ─ ", True, 0, at_right),
+        (6, " ─ ", False, 0, at_right),
+        *(((0, " ─ ", False, 1, at_right),) if lost else ()),
+        (6, " ─ ", False, 0, ()),
+        (0, " ─ ", False, 0, ()),
+        (0, " ", False, 0, ()),
+        (0, " ─ ", False, 1, ()),
+        (0, " ", False, 1, ()),
+        (0, " ", False, 2, ()),
     ):
         steps = [_before(phase, view, times) for phase in _BEFORE if phase in times]
         if not before and view.phase not in _BEFORE:
             steps = []
         road = joined([*steps, *_road(view, times, _gauge(progress, bar_cells), terse)], joint)
-        if length(road) + (2 + length(at_right) if at_right else 0) <= width:
-            return spread(road, at_right, width)
+        if length(road) + (2 + length(more) if more else 0) <= width:
+            return spread(road, more, width)
     return fit(road, width)
+
+
+def _progress(view: View) -> ev.Progress | None:
+    """How far the load is. A server that answers has left behind what it told before, until it tells more."""
+    progress = view.progress
+    if progress is None or view.phase not in _LOADS or (view.phase is Phase.WARMING and progress.at < view.since):
+        return None
+    return progress
 
 
 def _left(progress: ev.Progress | None, now: float) -> Pieces:
@@ -195,8 +220,8 @@ def _before(phase: Phase, view: View, times: Mapping[Phase, float]) -> list[Piec
     return _step("✔", phase.value, "good", times[phase])
 
 
-def _road(view: View, times: Mapping[Phase, float], gauge: Pieces, terse: bool) -> list[list[Piece]]:
-    """`terse`: a mark alone for each step but the present one."""
+def _road(view: View, times: Mapping[Phase, float], gauge: Pieces, terse: int) -> list[list[Piece]]:
+    """`terse`: 1 leaves out the times of all steps but the present one, 2 their names as well."""
     phase = view.phase
     refused = phase is Phase.IDLE and bool(view.changes)
     if phase in _OVER or refused:
@@ -204,11 +229,12 @@ def _road(view: View, times: Mapping[Phase, float], gauge: Pieces, terse: bool) 
     steps: list[list[Piece]] = []
     here = ROAD.index(phase) if phase in ROAD else (len(ROAD) if phase is Phase.DEGRADED else -1)
     for position, step in enumerate(ROAD):
-        label, spent = ("" if terse and position != here else ev.LABELS[step]), times.get(step)
+        label, spent = ("" if terse > 1 and position != here else ev.LABELS[step]), times.get(step)
         past = None if terse else spent
         if position == here:
             served = step is Phase.SERVING
             mark, role = ("✔", "good") if served else ("●", "now")
+            role = "warn" if _lost(view) else role
             steps.append(_step(mark, label, role, spent, grows=True, more=gauge))
         elif position > here:
             steps.append(_step("○", label, "dim", past))  # with a time: it was there, and fell back
@@ -221,14 +247,14 @@ def _road(view: View, times: Mapping[Phase, float], gauge: Pieces, terse: bool) 
     return steps
 
 
-def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool, terse: bool) -> list[list[Piece]]:
+def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool, terse: int) -> list[list[Piece]]:
     """Only what was entered, then how it ended."""
     failed_in = view.changes[-1].from_ if view.phase is Phase.FAILED or refused else None
     steps: list[list[Piece]] = []
     for step in (*ROAD, Phase.DEGRADED):
         if step in times:
             good = step is not failed_in
-            label, spent = ("" if terse and good else ev.LABELS[step]), (None if terse else times[step])
+            label, spent = ("" if terse > 1 and good else ev.LABELS[step]), (None if terse else times[step])
             steps.append(_step("✔" if good else "✘", label, "good" if good else "bad", spent))
     ended = times.get(view.phase)
     if refused:
@@ -245,17 +271,20 @@ def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool, ters
 
 def stage(view: View, now: float, width: int, *, trail: Trail | None = None, mask: Mask = str) -> Pieces:
     """The stage of the load with its bar, else the verdict with the evidence that the present phase stands on."""
-    progress = view.progress
-    if progress is not None and view.phase in _LOADS:
+    now = _known_until(view, now)
+    progress = _progress(view)
+    if progress is not None:
         left_s = trail.stage_left_s(now) if trail is not None else None
         return first_fitting(_stages(progress, now, width, left_s, mask), width)
     if not view.changes:
         return fit(((INDENT + "no run yet", "dim"),), width)
     change = view.changes[-1]
-    words, role = _VERDICTS.get(view.phase, ("", "plain"))
-    known = view.phase in _VERDICTS
-    word = "at" if view.phase in (Phase.FAILED, Phase.STOPPED) else "since"
-    since: Pieces = ((words if known else INDENT.rstrip(" "), role), (f" {word} {clock_time(change.at)}", "plain"))
+    words, role = _VERDICTS.get(view.phase, (INDENT, "plain"))
+    if view.phase is Phase.SERVING and _lost(view):
+        role = "warn"
+    over = view.phase in (Phase.FAILED, Phase.STOPPED, Phase.IDLE)
+    since: Pieces = ((words, role), (f"{'' if words == INDENT else ' '}{'at' if over else 'since'} ", "plain"))
+    since = (*since, (clock_time(change.at), "plain"))
     told = [((text, told_role),) for text, told_role in said(change.evidence, mask)]
     short = [((text, told_role),) for text, told_role in said(change.evidence, mask, short=True)]
     return first_fitting((joined([since, *told]), joined([since, *short])), width)

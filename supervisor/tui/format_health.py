@@ -8,11 +8,13 @@ from supervisor.core import events as ev
 from supervisor.core.events import Owner, Phase, Verdict
 from supervisor.core.trail import Probe
 from supervisor.tui.model import SessionModel
-from supervisor.tui.pieces import Piece, Pieces, age, first_fitting, fit, joined, length, one_line, rows, running
+from supervisor.tui.pieces import Piece, Pieces, age, clip, first_fitting, fit, joined, length, one_line, rows, running
 
 LABEL = "health  "
 OLD_S = 10.0
 """Looks come each second or faster until it serves, and every few seconds from then on."""
+LEAST_WHY = 20
+"""Fewer cells of a sentence than this say nothing."""
 LATE_S = 3.0
 """While it is waited for: a look that is older than this is one that hangs."""
 _LOOKED_AT = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
@@ -47,7 +49,7 @@ def cells(model: SessionModel, now: float, width: int, height: int = 1) -> Piece
         return fit(((LABEL, "dim"), ("○ not looked at yet", "dim")), width)
     strip = _strip(tuple(model.trail.probes), _cell_count(width))
     room = width - length(strip) - len(LABEL) - 2
-    told = first_fitting(_summaries(event, model, now, with_why=height < 2), room)
+    told = first_fitting(_summaries(event, model, now, room if height < 2 else 0), room)
     line: Pieces = fit(((LABEL, "dim"), *strip, ("  ", "plain"), *told), width)
     if height < 2:
         return line
@@ -85,8 +87,12 @@ def _strip(probes: Sequence[Probe], count: int) -> Pieces:
     return (*out, (" " * (count - len(shown)), "plain"))
 
 
-def _summaries(event: ev.Health, model: SessionModel, now: float, *, with_why: bool) -> Iterator[Pieces]:
-    """From the fullest to the barest."""
+def _summaries(event: ev.Health, model: SessionModel, now: float, why_room: int) -> Iterator[Pieces]:
+    """From the fullest to the barest.
+
+    Args:
+        why_room: cells for all of it together with why the answer means what it is called; 0: without that.
+    """
     text, role = verdict(event)
     answers = model.answers
     kind = str(event.status) if event.status is not None else event.verdict.value
@@ -106,10 +112,10 @@ def _summaries(event: ev.Health, model: SessionModel, now: float, *, with_why: b
     when = late if event.verdict is Verdict.READY or old_s >= LATE_S else ()
     late = late if old_s >= OLD_S and not over else ()
     alarm = owner if event.owner is Owner.OTHER else ()
-    why: Pieces = ((one_line(model.mask(event.why)), "dim"),) if with_why and event.why else ()
     full = joined((head, ms, size, owner, when, counts))
-    if why:
-        yield (*full, ("   ", "plain"), *why)
+    rest = why_room - length(full) - 3
+    if event.why and rest >= LEAST_WHY:
+        yield (*full, ("   ", "plain"), (clip(one_line(model.mask(event.why)), rest), "dim"))
     yield full
     yield joined((head, ms, owner, when, counts))
     yield joined((head, ms, alarm, late, counts))
