@@ -23,8 +23,8 @@ from supervisor.supervise.begin import Beginning
 from supervisor.supervise.clear import Cleared, clear
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
-from supervisor.supervise.left_overs import GRACE_S, LeftOvers
 from supervisor.supervise.follow import Position
+from supervisor.supervise.left_overs import GRACE_S, LeftOvers
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import Stopped, stop_run
 from supervisor.supervise.witness import Witness
