@@ -29,6 +29,11 @@ _WORDS = {
 }
 
 
+def words(class_: HolderClass) -> str:
+    """What a class means, in a few words; empty for one that needs its run or its user beside it."""
+    return _WORDS.get(class_, "")
+
+
 def alike(holders: Iterable[Holder]) -> list[tuple[Holder, ...]]:
     """Holders in groups, in the order in which the first of each comes; most groups are of one."""
     found = [(_face(holder), holder) for holder in holders]

@@ -17,7 +17,6 @@ from supervisor.tui.gpu_memory import Shares, memory_bar, shares
 from supervisor.tui.gpu_words import (
     STALE_S,
     Note,
-    beside,
     common_name,
     full_name,
     is_stale,
@@ -26,7 +25,9 @@ from supervisor.tui.gpu_words import (
     spaces,
     sums,
     troubles,
+    unexplained,
     unreadable,
+    usual,
 )  # fmt: skip
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
@@ -101,12 +102,28 @@ def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: i
     out: list[Pieces] = []
     for gpu in gpus:
         out.append(_row(look, gpu, columns, width))
-        words = look.model.mask(" · ".join(note.words for note in notes(gpu)))
-        if words and spare and columns.note < cells(words):
-            lines = wrapped(words, width, first="   └ ", rest="     ")[:spare]
-            out += [fit(((line, notes(gpu)[0].role),), width) for line in lines]
-            spare -= len(lines)
+        words, role = _below(look, gpu, columns)
+        lines = wrapped(words, width, first="   └ ", rest="     ")[:spare] if words and spare else []
+        out += [fit(((line, role),), width) for line in lines]
+        spare -= len(lines)
     return out
+
+
+def _below(look: _Look, gpu: Gpu, columns: Columns) -> Piece:
+    """What the row of a GPU had no room for."""
+    found = notes(gpu)
+    words = look.model.mask(" · ".join(note.words for note in found))
+    if found:
+        return (words, found[0].role) if cells(words) > columns.note + columns.spare else ("", "plain")
+    words = _nobodys(look, gpu)
+    return (words, "warn") if cells(words) + 2 > columns.spare else ("", "plain")
+
+
+def _nobodys(look: _Look, gpu: Gpu) -> str:
+    """Memory that neither a process in the list nor a holder accounts for."""
+    of = look.shares.get(gpu.uuid) if look.shares is not None else None
+    explained = of is not None and of.others + of.left > 0 and not gpu.held_bytes
+    return "" if explained or gpu.state is not GpuState.OK else unexplained(gpu)
 
 
 def _side_by_side(look: _Look, gpus: Sequence[Gpu], width: int, height: int, count: int) -> list[Pieces]:
@@ -243,8 +260,9 @@ def _figure(value: float | None, unit: str, none: str, width: int) -> Piece:
 def _noted(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
     found = notes(gpu)
     if not found:
-        of = look.shares.get(gpu.uuid) if look.shares is not None else None
-        words, role = beside(gpu, explained=of is not None and of.left > 0)
+        words, role = _nobodys(look, gpu), "warn"
+        if not words:
+            words, role = usual(gpu), "dim"
         return [(f"  {words}", role)] if words and cells(words) + 2 <= columns.spare else []
     role = found[0].role
     short = [note.short for note in found[1:]]
@@ -261,7 +279,7 @@ def rows_wanted(model: SessionModel, now: float | None = None) -> int:
     if event is None:
         return 0
     at = event.at if now is None else now
-    told = sum(bool(notes(gpu)) for gpu in event.gpus)
+    told = sum(bool(notes(gpu) or unexplained(gpu)) for gpu in event.gpus)
     return max(1, len(event.gpus) + min(told, MOST_NOTES) + (len(troubles(event, at)) > 1))
 
 

@@ -9,8 +9,7 @@ from msgspec import Struct
 from supervisor.core.gpu import Coverage, gib
 from supervisor.core.gpu_events import GpuEvent
 from supervisor.core.holder import Holder, HolderClass
-from supervisor.core.holder_words import alike, pids
-from supervisor.core.left_over import count_words
+from supervisor.core.holder_words import alike, pids, words
 from supervisor.tui.format import run_of
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import Piece, Pieces, age, cells, clip, fit, in_gib, joined, left, one_line, right, rows
@@ -36,16 +35,12 @@ _SHORT = {
     HolderClass.SHARED: "shared",
     HolderClass.PROCESS: "process",
 }
-_LONG = {
-    HolderClass.OURS_ORPHAN: "left over from a run of ours",
-    HolderClass.FOREIGN_ORPHAN: "left over, its server is gone",
-    HolderClass.ENGINE_LIVE: "a server that is none of our runs",
-    HolderClass.DEFUNCT: "dead, not reaped",
-    HolderClass.UNINTERRUPTIBLE: "stuck in the kernel",
-    HolderClass.OTHER_NAMESPACE: "in another container or on the host",
-    HolderClass.TEARDOWN: "gone, its memory is being released",
-    HolderClass.HEIR: "it has what a dead process held",
-    HolderClass.SHARED: "a service that others share",
+_ZOMBIES = {
+    HolderClass.DEFUNCT: "DEAD",
+    HolderClass.UNINTERRUPTIBLE: "STUCK",
+    HolderClass.TEARDOWN: "GOING",
+    HolderClass.HEIR: "HEIR",
+    HolderClass.GHOST_MEMORY: "GHOST",
 }
 _NO_PID = {
     HolderClass.GHOST_MEMORY: "memory that no process accounts for",
@@ -102,12 +97,12 @@ def title(model: SessionModel, now: float) -> Pieces:
     if event is None:
         return (("processes on the GPUs", "plain"),)
     groups = [holder for group in _groups(model) for holder in group]
-    parts: list[Pieces] = [(("processes on the GPUs", "plain"),), ((f"{len(groups):,}", "plain"),)]
+    parts: list[Pieces] = [(("processes on the GPUs", "plain"),)]
+    if groups:
+        parts.append(((f"{len(groups):,}", "plain"),))
     zombies = [holder for holder in groups if holder.zombie]
     if zombies:
-        parts.append(
-            ((count_words(zombies).replace("left-over holders", "left over").replace("-over holder", " over"), "bad"),)
-        )
+        parts.append(((f"{len(zombies):,} left over{_with(zombies)}", "bad"),))
     if now - event.at > OLD_S:
         parts.append(((f"{age(now - event.at)} ago", "warn"),))
     return joined(parts)
@@ -119,8 +114,10 @@ def foot(model: SessionModel, width: int) -> Pieces:
     if event is None:
         return ()
     parts: list[Pieces] = []
-    if any(holder.zombie for holder in event.holders):
-        parts.append((("z: clear, with proof", "bad"),))
+    zombies = [holder for holder in event.holders if holder.zombie]
+    if zombies:
+        can = any(holder.killable != "no" for holder in zombies)
+        parts.append((("z: clear, with proof" if can else "z: what can be done", "bad"),))
     if event.container:
         parts.append((("seen from inside a container", "dim"),))
     if event.coverage is Coverage.OWN:
@@ -176,11 +173,15 @@ def _hidden(groups: Sequence[Group], model: SessionModel, width: int) -> Pieces:
     for holder in holders:
         kind = {0: "of this run", 1: "left over"}.get(_rank(holder, run_id), "others")
         counts[kind] += 1
-    amounts = [holder.held_bytes for holder in holders]
+    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    return fit(((f"+ {len(holders):,} more: {told}{_with(holders)}", "bad" if counts["left over"] else "dim"),), width)
+
+
+def _with(holders: Iterable[Holder]) -> str:
+    """ " with 84.0 GiB", " with at least 84.0 GiB"; empty where nothing is known of it."""
+    amounts = [amount for holder in holders for amount in holder.held.values()]
     known = sum(filter(None, amounts))
-    told = f" with {'at least ' if None in amounts else ''}{gib(known)}" if known else ""
-    words = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-    return fit(((f"+ {len(holders):,} more: {words}{told}", "bad" if counts["left over"] else "dim"),), width)
+    return f" with {'at least ' if None in amounts else ''}{gib(known)}" if known else ""
 
 
 # ------------------------------------------------------------------------------------------------ columns
@@ -245,14 +246,14 @@ def _row(group: Group, model: SessionModel, labels: Labels, columns: Columns, no
         started = [item.started_at for item in group if item.started_at]
         text += f" {right(age(now - min(started)) if started else '–', columns.age)}"
     if columns.user:
-        user = one_line(model.mask(holder.user)) or ("" if holder.uid is None else str(holder.uid))
+        user = one_line(model.mask(holder.user)) or ("" if holder.uid is None else f"uid {holder.uid}")
         text += f"  {left(user, columns.user)}"
     plain = "dim" if role == "dim" else "plain"
     out: list[Piece] = [(text, plain), (f"  {left(_who(holder), columns.who)}", role), ("  ", "plain")]
     room = width - sum(cells(part) for part, _role in out)
     out.append((clip(_what(group, model), max(0, room)), role if holder.zombie else plain))
-    if columns.long and (words := _LONG.get(holder.class_)):
-        out.append((f"  ({words})", "dim"))
+    if columns.long and (told := words(holder.class_)):
+        out.append((f"  ({told})", "dim"))
     return fit(out, width)
 
 
@@ -264,8 +265,9 @@ def _amount(group: Group) -> str:
 
 
 def _who(holder: Holder) -> str:
-    word = _SHORT[holder.class_]
-    return word.upper() if holder.zombie else word
+    if not holder.zombie:
+        return _SHORT[holder.class_]
+    return _ZOMBIES.get(holder.class_, "ZOMBIE")
 
 
 def _role(holder: Holder, run_id: str) -> str:
@@ -281,8 +283,8 @@ def _role(holder: Holder, run_id: str) -> str:
 def _what(group: Group, model: SessionModel) -> str:
     holder = group[0]
     text = one_line(model.mask(holder.title or holder.comm))
-    if holder.pid is None:
-        text = text or _NO_PID.get(holder.class_, "memory that no process is named for")
+    if not text:
+        text = _NO_PID[holder.class_] if holder.pid is None and holder.class_ in _NO_PID else words(holder.class_)
     if len(group) > 1:
         text = f"{pids(group)}: {text}"
     if holder.zombie and (holder.key or holder.run_id):

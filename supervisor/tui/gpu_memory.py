@@ -45,7 +45,9 @@ def shares(event: GpuEvent, view: View) -> Mapping[str, Shares] | None:
                 if place != uuid and place in holder.held:
                     continue  # it stands in the list of the GPU as well
                 found = out.setdefault(place, Shares())
-                setattr(found, kind, getattr(found, kind) + max(0, amount or 0))
+                # What is left over is seen even where nobody can tell how much it is.
+                seen = max(0, amount or 0) or (kind == "left" and amount is None)
+                setattr(found, kind, getattr(found, kind) + seen)
     return out
 
 

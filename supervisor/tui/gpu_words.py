@@ -68,23 +68,22 @@ def notes(gpu: Gpu) -> list[Note]:
         words = ", ".join(_SLOWED.get(reason, (one_line(reason), ""))[0] for reason in slowed)
         grave = any(_SLOWED.get(reason, ("", ""))[1] == "bad" for reason in slowed)
         out.append(Note("slowed", f"slowed: {words}", "bad" if grave else "warn"))
-    if gpu.uses is None:
+    if gpu.uses is None and gpu.state is GpuState.OK:
         out.append(Note("list ?", f"its processes cannot be read: {_why(gpu, 'uses')}", "warn"))
     return sorted(out, key=lambda note: note.role != "bad")
 
 
-def beside(gpu: Gpu, *, explained: bool) -> tuple[str, str]:
-    """What may be told of a GPU that is well, where there is room for it: words and their role.
+def unexplained(gpu: Gpu) -> str:
+    """Memory that no process accounts for, and more than a driver's small change; empty where there is none."""
+    amount = gpu.unexplained_bytes
+    if gpu.memory.kind != "device" or amount is None or amount <= gpu.slack_bytes:
+        return ""
+    return f"{gib(amount)} of no process in the list"
 
-    Args:
-        explained: memory without a process has been told already.
-    """
-    unexplained = gpu.unexplained_bytes
-    if gpu.memory.kind != "device":
-        return "unified memory", "dim"
-    if unexplained is not None and unexplained > gpu.slack_bytes and not explained:
-        return f"{gib(unexplained)} of no process", "warn"
-    return ", ".join(_USUAL[reason] for reason in gpu.throttle or () if reason in _USUAL), "dim"
+
+def usual(gpu: Gpu) -> str:
+    """What slows a GPU that is well, for where there is room for it."""
+    return ", ".join(_USUAL[reason] for reason in gpu.throttle or () if reason in _USUAL)
 
 
 def unreadable(gpu: Gpu) -> str:
