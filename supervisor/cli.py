@@ -24,6 +24,7 @@ commands:
   supervisor [PROFILE]                          the console
   supervisor --headless PROFILE                 launch, or take over the live run; wait; exit
   supervisor --headless --url URL [--via HOST]  wait for any endpoint, no profile needed
+  supervisor [--headless] --replay FILE         play a record back; nothing is connected to
   supervisor status | logs [-f] | stop | restart PROFILE
   supervisor gpus HOST… [--watch]               GPU memory, and who holds it
   supervisor zombies HOST [--kill [PID…]]       left-over holders; end them and prove the release
@@ -90,6 +91,9 @@ def _unnamed(words: list[str]) -> int:
     options = parser.parse_args(words)
     from supervisor import commands
 
+    if options.replay:
+        return _replay(options)
+    _only_without(options, "speed", "max_gap", of="--replay")
     if options.headless:
         if options.url and options.profiles:
             raise UsageError("--headless takes one PROFILE or one --url, not both")
@@ -107,6 +111,20 @@ def _unnamed(words: list[str]) -> int:
     if len(options.profiles) > 1:
         raise UsageError("one PROFILE at a time for now: the table of several comes with a later version")
     return commands.console(options)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    if options.profiles:
+        raise UsageError("--replay takes no PROFILE: whose record it is stands in it")
+    of = "a server that is watched, not to --replay"
+    _only_without(options, "url", "via", "until", "timeout", "stall", "link_timeout", "engine", "variant", of=of)
+    _only_without(options, "no_launch", "force", "clean", "record", of=of)
+    from supervisor import replays
+
+    if options.headless:
+        return replays.headless(options)
+    _only_without(options, "json", "events", of="--headless")
+    return replays.console(options)
 
 
 def _only_without(options: argparse.Namespace, *names: str, of: str) -> None:
@@ -130,6 +148,11 @@ def _unnamed_parser() -> _Parser:
     add("--url", metavar="URL", help="wait for this endpoint; no profile needed")
     add("--via", metavar="HOST", help="with --url: look from this node, through SSH, with no port opened here")
     add("--no-launch", action="store_true", help="take over what runs, start nothing")
+    add("--replay", metavar="FILE", help="play a record back, in the console or with --headless")
+    add("--speed", metavar="N", help="with --replay: 10 plays ten times as fast")
+    add(
+        "--max-gap", metavar="DURATION", help="with --replay: leave out what is longer than this and nothing happens in"
+    )
     _add_wait(parser)
     return parser
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from supervisor.headless.run import Options
     from supervisor.profile import Profile
     from supervisor.supervise.connection import Connection
+    from supervisor.supervise.notify import Notifier
     from supervisor.supervise.plan import Plan
     from supervisor.supervise.session import Session
 
@@ -256,6 +257,18 @@ def _secrets(plan: Plan) -> list[str]:
     return [*found, plan.api_key.reveal()] if plan.api_key is not None else found
 
 
+def notifier_of(loaded: Profile, session: Session, plan: Plan) -> tuple[Notifier, Callable[[str], str]]:
+    """Who is told of what happens to a profile's server, and what takes every secret out of a text."""
+    from supervisor.supervise.notify import Notifier
+    from supervisor.wiring import notify_plan
+
+    notify = notify_plan(loaded)
+    mask = masker([*_secrets(plan), *(secret.reveal() for secret in notify.secrets)])
+    desk = session.desk
+    notifier = Notifier(notify, profile=loaded.name, node=loaded.node.host, clock=desk.clock, mask=mask, warn=desk.warn)
+    return notifier, mask
+
+
 def headless_profile(options: Namespace, *, replace: bool = False) -> int:
     """Launch, or take over the live run; wait; exit."""
     clock = SystemClock()
@@ -266,12 +279,14 @@ def headless_profile(options: Namespace, *, replace: bool = False) -> int:
         loaded, name, clock, launch=not options.no_launch, replace=replace, force=options.force, clean=options.clean
     )
     limits = limits_of(options, loaded.ready.timeout_s)
-    view = shown(options, ev.Phase(options.until or "serving"), limits, masker(_secrets(plan)))
+    notifier, mask = notifier_of(loaded, session, plan)
+    whose = {"profile": loaded.name, "node": loaded.node.host}
+    view = shown(options, ev.Phase(options.until or "serving"), limits, mask, **whose)
 
     async def run() -> int:
         from supervisor.headless.run import wait
 
-        return await wait(session.desk, session.run, view, began_at=began_at)
+        return await wait(session.desk, session.run, view, began_at=began_at, notifier=notifier)
 
     return asyncio.run(run())
 
