@@ -83,9 +83,14 @@ class Order:
         self.alive((*self._living(), *processes))
 
     def signalled(self, name: str, processes: Collection[ev.Process]) -> None:
-        """TERM or KILL was sent."""
-        for process in processes:
-            self._fate(process).signal = name
+        """TERM or KILL was sent; the same once more (to children that were forked meanwhile) is no news."""
+        fates = [self._fate(process) for process in processes]
+        news = [fate for fate in fates if fate.signal != name]
+        for fate in news:
+            fate.signal = name
+        if news:
+            who = f"pid {news[0].process.pid}" if len(news) == 1 else f"{len(news)} processes"
+            self.told(f"{name} sent to {who}")
 
     def alive(self, processes: Collection[ev.Process]) -> None:
         """Who lives. Whoever was there before and is not any more has gone at this moment."""
@@ -104,14 +109,15 @@ class Order:
     def _fate(self, process: ev.Process) -> Fate:
         identity = (process.pid, process.start_ticks)
         if identity not in self.fates:
-            self.fates[identity] = Fate(process, self._now(), held=_held(self.gpus, process.pid))
+            self.fates[identity] = Fate(process, self._now(), held=held_by(self.gpus, process.pid))
         return self.fates[identity]
 
 
-def _held(gpus: GpuEvent | None, pid: int) -> dict[str, int | None]:
+def held_by(event: GpuEvent | None, pid: int) -> dict[str, int | None]:
+    """GPU's UUID → bytes, by the driver's lists; None where one gives no figure."""
     return {
         gpu.uuid: use.used_bytes
-        for gpu in (gpus.gpus if gpus is not None else ())
+        for gpu in (event.gpus if event is not None else ())
         for use in gpu.uses or ()
         if use.pid == pid
     }

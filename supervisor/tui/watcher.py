@@ -143,6 +143,12 @@ class Watcher:
         return tuple(attendance.tree) if attendance is not None else ()
 
     @property
+    def tree_older_s(self) -> float:
+        """How long ago the node told the processes: their ages have gone on since."""
+        attendance = self.session.attendance
+        return max(0.0, self.desk.clock.now() - attendance.tree_at) if attendance is not None else 0.0
+
+    @property
     def busy(self) -> str:
         """The order that is under way, empty where none is."""
         return self.order.kind if self.order is not None and self.order.under_way else ""

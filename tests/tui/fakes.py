@@ -9,9 +9,14 @@ from msgspec import Struct
 
 from supervisor.core import events as ev
 from supervisor.core.events import Owner, Verdict
+from supervisor.core.gpu import Driver, DriverState, Snapshot
+from supervisor.core.holder import Holder
 from supervisor.errors import SupervisorError
+from supervisor.supervise.clear import Cleared
 from supervisor.supervise.desk import Desk
+from supervisor.supervise.left_overs import LeftOvers
 from supervisor.supervise.stop import Stopped
+from supervisor.supervise.witness import Witness
 
 BEGAN = 1_764_500_000.0
 
@@ -61,6 +66,11 @@ class FakeSession:
         self.cancelled = 0
         self.stop_fails: SupervisorError | None = None
         self.stop_takes: asyncio.Event | None = None
+        text = "all 3 processes are gone after 1.2 s (signals by pidfd)"
+        self.stopped = Stopped(gone=True, killed=0, left=(), text=text, release="no gpu")
+        self.witness: Witness | None = None
+        self.rtt_ms: float | None = 12.3
+        self.found = LeftOvers(Snapshot(at=BEGAN, driver=Driver(state=DriverState.OK)), ())
         self.end: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
@@ -72,20 +82,41 @@ class FakeSession:
             self.cancelled += 1
             raise
 
-    async def stop(self) -> Stopped | None:
-        return await self._order("stop")
+    async def stop(self, by: str | None = None, *, witness: Witness | None = None) -> Stopped | None:
+        return await self._order("stop", witness)
 
-    async def restart(self) -> Stopped | None:
-        return await self._order("restart")
+    async def restart(self, *, witness: Witness | None = None) -> Stopped | None:
+        return await self._order("restart", witness)
 
-    async def _order(self, order: str) -> Stopped | None:
+    async def left_overs(self) -> LeftOvers:
+        self.orders.append("look")
+        return self.found
+
+    async def clear(
+        self, targets: Sequence[Holder], spared: Sequence[Holder], *, witness: Witness | None = None
+    ) -> Cleared:
+        self.orders.append("clear " + " ".join(str(target.pid) for target in targets))
+        stopped = await self._order("clear", witness)
+        assert stopped is not None
+        return Cleared(gone=True, left=(), text=stopped.text, release="no gpu")
+
+    async def _order(self, order: str, witness: Witness | None) -> Stopped | None:
         self.orders.append(order)
+        self.witness = witness
         if self.stop_takes is not None:
             await self.stop_takes.wait()
         if self.stop_fails is not None:
             raise self.stop_fails
-        text = "all 3 processes are gone after 1.2 s (signals by pidfd)"
-        return Stopped(gone=True, killed=0, left=(), text=text, release="no gpu")
+        return self.stopped
+
+    async def read_log(self, offset: int, length: int) -> bytes:
+        return b""
+
+    async def count_log_lines(self, offset: int) -> int:
+        return 0
+
+    async def ping(self) -> float | None:
+        return self.rtt_ms
 
     # ------------------------------------------------------------------------------- what a test feeds
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button
 
-from supervisor.tui.format import Pieces
+from supervisor.tui import format_order
+from supervisor.tui.screens.looks import Looks
+from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.line import Line
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Looks, ModalScreen[bool]):
     """Yes only by `y` or its button: a stray Enter must never stop a server.
 
     Args:
-        yes: the word on the button that does it.
+        order: `stop` or `restart`.
     """
 
+    AUTO_FOCUS = None
     BINDINGS = [
         Binding("y", "answer(True)", "yes", id="confirm.yes"),
         Binding("n,escape,q,ctrl+c", "answer(False)", "no", id="confirm.no"),
@@ -30,19 +31,14 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("pagedown", "scroll_list('scroll_page_down')", "page down", id="confirm.page_down", show=False),
     ]
 
-    def __init__(self, mask: Callable[[str], str], *, question: Pieces, yes: str) -> None:
+    def __init__(self, watcher: Watcher, order: str) -> None:
         super().__init__()
-        self._question = Line(mask, id="question")
-        self._question.pieces = question
-        self._victims = Line(mask, id="victims")
-        self._consequence = Line(mask, id="consequence")
+        self._watcher = watcher
+        self._order = order
+        self._question, self._victims, self._consequence = (
+            Line(watcher.mask, id=name) for name in ("question", "victims", "consequence")
+        )
         self._list = VerticalScroll(self._victims, id="victims-scroll", can_focus=False)
-        self._yes = yes
-
-    def show(self, victims: Pieces, consequence: Pieces) -> None:
-        """Set what will be signalled: the tree may grow while the dialog stands."""
-        self._victims.pieces = victims
-        self._consequence.pieces = consequence
 
     def compose(self) -> ComposeResult:
         """Textual's hook."""
@@ -51,8 +47,26 @@ class ConfirmScreen(ModalScreen[bool]):
             yield self._list
             yield self._consequence
             with Horizontal(id="answers"):
-                yield Button(f"{self._yes} (y)", id="yes", variant="warning", compact=True)
+                yield Button(f"{self._order} (y)", id="yes", variant="warning", compact=True)
                 yield Button("leave it (n)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        """Textual's hook."""
+        self.look()
+
+    def on_line_resized(self) -> None:
+        """A line's message."""
+        self.look()
+
+    def look(self) -> None:
+        """Set what will be signalled: the tree may grow while the dialog stands."""
+        watcher = self._watcher
+        width = self._question.size.width or max(40, self.size.width * 9 // 10 - 6)
+        tree, older_s = watcher.tree, watcher.tree_older_s
+        self._question.pieces = format_order.question(self._order, watcher.title, watcher.node)
+        self._victims.pieces = format_order.plan(tree, watcher.model.view.gpu, older_s, watcher.mask, width)
+        grace_s = watcher.session.plan.grace_s
+        self._consequence.pieces = format_order.consequence(self._order, tree, grace_s, width)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Textual's hook."""

@@ -1,0 +1,280 @@
+"""The screen of one session. It knows which part of the model each widget says, and what each key asks for.
+
+What is said stands in `format*.py`, how it looks in `layouts/*.tcss`, what is done in the session. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widget import Widget
+
+from supervisor.core import events as ev
+from supervisor.core.events import LinkState, Phase
+from supervisor.core.gpu import DriverState
+from supervisor.tui import (
+    format,
+    format_finding,
+    format_gpus,
+    format_health,
+    format_holders,
+    format_metrics,
+    format_run,
+    ordering,
+    room,
+)  # fmt: skip
+from supervisor.tui.pieces import Pieces
+from supervisor.tui.screens.looks import Looks
+from supervisor.tui.watcher import Watcher
+from supervisor.tui.widgets.key_bar import KeyBar
+from supervisor.tui.widgets.line import Line
+from supervisor.tui.widgets.log_pane import LogPane
+from supervisor.tui.widgets.panel import Panel
+
+_HELD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
+
+
+BAR = (
+    "console.restart", "console.stop", "console.zombies", "console.verify", "log.search", "log.next_error",
+    "log.follow", "app.layout", "console.pause", "app.help", "app.quit",
+)  # fmt: skip
+"""What stands at the foot, the first ones first where not all fit."""
+
+
+class RunScreen(Looks, Screen[None]):
+    """The console of one watcher."""
+
+    AUTO_FOCUS = None
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-usual"), (room.BESIDE_WIDTH, "-broad")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
+    BINDINGS = [
+        Binding("r", "restart", "restart", id="console.restart"),
+        Binding("k", "stop", "stop", id="console.stop"),
+        Binding("z", "zombies", "zombies", id="console.zombies"),
+        Binding("v", "verify", "verify now", id="console.verify"),
+        Binding("p", "pause", "pause", id="console.pause"),
+        Binding("t", "transaction", "the last transaction", id="console.transaction", show=False),
+        Binding("enter", "finding", "go to the finding's line", id="console.finding", show=False),
+        Binding("escape", "back", "back", id="console.back", show=False),
+        Binding("y", "copy", "copy: what is selected, else the finding", id="console.copy", show=False),
+    ]
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__()
+        self.watcher = watcher
+        mask = watcher.mask
+        self._header, self._strip, self._stage, self._link, self._wall, self._gpus, self._holders = (
+            Line(mask, id=name) for name in ("header", "strip", "stage", "link", "wall", "gpus", "holders")
+        )
+        self._health, self._metrics = Line(mask, id="health"), Line(mask, id="metrics")
+        self._panel = Panel(mask, id="panel")
+        self.pane = LogPane(mask, id="log")
+        self._paused_at: float | None = None
+
+    def compose(self) -> ComposeResult:
+        """Textual's hook."""
+        yield self._header
+        yield self._strip
+        yield self._stage
+        yield self._link
+        yield self._wall
+        with Container(id="devices"):
+            yield self._gpus
+            yield self._holders
+        with Container(id="vitals"):
+            yield self._health
+            yield self._metrics
+        yield self._panel
+        yield self.pane
+        yield KeyBar(BAR)
+
+    def on_mount(self) -> None:
+        """Textual's hook: begin with what is known."""
+        self.pane.book = self.watcher.book
+        self.pane.focus()
+        self.look()
+
+    def on_resize(self) -> None:
+        """Textual's hook: what fits into a line has changed."""
+        self.look()
+
+    def on_line_resized(self) -> None:
+        """A line's message."""
+        self.look()
+
+    # ------------------------------------------------------------------------------- looking
+
+    def changed(self, watcher: Watcher, events: Sequence[ev.AnyEvent]) -> None:
+        """A batch was taken: the log first, then the rest where something of it moved."""
+        if watcher is not self.watcher or self._paused_at is not None:
+            return
+        self.pane.refresh_log()
+        super().changed(watcher, events)
+
+    def look(self) -> None:
+        """Set what every widget says. A paused picture stays as it is; the time of the pause goes on."""
+        now = self.watcher.desk.clock.now()
+        model = self.watcher.model
+        view = model.view
+        room_for = self._inner
+        width = room_for(self._header)
+        header = format.header(model.title, model.node, view, now, width, rtt_ms=model.rtt_ms, mask=model.mask)
+        if self._paused_at is not None:
+            self._header.pieces = format_run.paused(header, now - self._paused_at, width)
+            return
+        self._header.pieces = header
+        self._strip.pieces = format.strip(view, now, room_for(self._strip))
+        self._stage.pieces = format.stage(view, now, room_for(self._stage), trail=model.trail, mask=model.mask)
+        self._link.pieces = format.link(view.link, now, room_for(self._link), mask=model.mask)
+        up = view.link is not None and view.link.state is LinkState.UP
+        self.set_class(up, "-up")
+        self.set_class(not up and bool(view.changes), "-stale")
+        self._panel.report = format_finding.panel(model, now, self._panel.room or room_for(self._panel, 6))
+        self.set_class(view.phase is Phase.FAILED, "-failed")
+        self.set_class(view.gpu is not None, "-gpus")
+        self.set_class(model.trail.metrics is not None and view.phase in _HELD, "-metrics")
+        self._look_at_tables(now)
+        self.pane.marks = tuple(model.marks)
+
+    def _look_at_tables(self, now: float) -> None:
+        model = self.watcher.model
+        if self._wall.display:
+            rows = self._wall.content_size.height or self.size.height // 3
+            self._wall.pieces = format_run.wall(model, now, self._inner(self._wall), rows)
+        health_rows = self._rows_of(self._health, 1)
+        self._health.pieces = format_health.cells(model, now, self._inner(self._health), health_rows)
+        metrics_rows = self._rows_of(self._metrics, 4)
+        self._metrics.title = (("load", "plain"),)
+        if model.trail.metrics is not None:
+            self._metrics.pieces = format_metrics.lines(model, now, self._inner(self._metrics, 4), metrics_rows)
+        unseen = self.has_class("-holders") and not self._holders.display  # this layout has no place for them
+        space = self._share(0 if unseen else len(model.view.holders.holders) if model.view.holders is not None else 0)
+        self.set_class(space.beside, "-beside")
+        self.set_class(space.holders > 0 or unseen, "-holders")
+        self._gpus.title = format_gpus.title(model, now)
+        gpus_width = self._inner(self._gpus, 4)
+        if self._rows_of(self._gpus, 0) == 1:
+            self._gpus.pieces = format_gpus.memory(model.view.gpu, model.view.holders, now)
+        else:
+            self._gpus.pieces = _as_high(format_gpus.table(model, now, gpus_width, space.gpus), space)
+        self._holders.title = format_holders.title(model, now)
+        holders_width = self._inner(self._holders, 4)
+        self._holders.foot = format_holders.foot(model, holders_width)
+        self._holders.pieces = _as_high(format_holders.table(model, now, holders_width, space.holders), space)
+
+    # ------------------------------------------------------------------------------- keys
+
+    def action_restart(self) -> None:
+        """Ask, then stop and launch; where supervision has ended, take it up again."""
+        ordering.restart(self.app, self.watcher)
+
+    def action_stop(self) -> None:
+        """Ask, then stop the server."""
+        ordering.stop(self.app, self.watcher)
+
+    def action_zombies(self) -> None:
+        """What is left over on the node."""
+        ordering.zombies(self.app, self.watcher)
+
+    def action_verify(self) -> None:
+        """Ask the server for a generation now."""
+        ordering.verify(self.app, self.watcher)
+
+    def action_transaction(self) -> None:
+        """Bring the order of the moment back, or show how the last one went."""
+        if not ordering.show(self.app, self.watcher, ended=True):
+            ordering.say(self.app, self.watcher, "Nothing was ordered yet: r restarts, k stops.")
+
+    def action_back(self) -> None:
+        """To the screen that this one was opened from."""
+        if len(self.app.screen_stack) > 1:
+            self.dismiss(None)
+
+    def action_pause(self) -> None:
+        """Freeze the picture, or let it go on. The stream is read all the while."""
+        if self._paused_at is None:
+            self._paused_at = self.watcher.desk.clock.now()
+        else:
+            self._paused_at = None
+            self.pane.refresh_log()
+        self.set_class(self._paused_at is not None, "-paused")
+        self.look()
+
+    def action_finding(self) -> None:
+        """Go to the line of the log that shows the cause."""
+        report = self._panel.report
+        if report is None or report.line_no is None:
+            return
+        self.pane.go_to(report.line_no)
+        self.pane.focus()
+
+    def on_panel_chosen(self) -> None:
+        """The panel's message: a click on it."""
+        self.action_finding()
+
+    def action_copy(self) -> None:
+        """Copy what is selected in the log, else the finding as a report, else the line that stands there."""
+        text = self.pane.selected_text()
+        what = "what is selected"
+        if not text and self._panel.report is not None:
+            text, what = format_run.report(self.watcher.model), "the report"
+        if not text:
+            ordering.say(
+                self.app, self.watcher, "Nothing is selected: shift and the arrows, or the mouse, select lines."
+            )
+            return
+        self.app.copy_to_clipboard(self.watcher.mask(text))
+        lines = text.count("\n") + 1
+        ordering.say(self.app, self.watcher, f"Copied {what}: {lines} {'line' if lines == 1 else 'lines'}.")
+
+    # ------------------------------------------------------------------------------- room
+
+    def _share(self, holders: int) -> room.Room:
+        """What is left for the tables beside everything that takes what it needs."""
+        view = self.watcher.model.view
+        lines = (self._header, self._strip, self._stage, self._link, self._health, self._metrics)
+        fixed = sum(_outer_rows(line, len(_split(line.pieces))) for line in lines) + 1
+        if self._panel.report is not None:
+            rows = len(_split(self._panel.report.pieces))
+            fixed += min(_outer_rows(self._panel, rows), max(4, self.size.height * 2 // 5))
+        gpus = len(view.gpu.gpus) + (view.gpu.driver.state is not DriverState.OK) if view.gpu is not None else 0
+        return room.share(
+            width=self.size.width,
+            height=self.size.height,
+            fixed_rows=fixed,
+            gpus=gpus,
+            holders=holders,
+            yields=view.phase is Phase.FAILED,
+        )
+
+    def _inner(self, widget: Widget, frame: int = 2) -> int:
+        """Cells inside a widget; before its first layout, what the screen would give it."""
+        return widget.content_size.width or max(20, self.size.width - frame)
+
+    def _rows_of(self, widget: Widget, otherwise: int) -> int:
+        """Rows that the layout fixes for a widget; else as many as are asked for."""
+        height = widget.styles.height
+        if height is None or height.cells is None:
+            return otherwise
+        return max(0, height.cells - (widget.gutter.height if widget.styles.box_sizing == "border-box" else 0))
+
+
+def _split(pieces: Pieces) -> list[str]:
+    return "".join(text for text, _role in pieces).split("\n") if pieces else []
+
+
+def _as_high(pieces: Pieces, space: room.Room) -> Pieces:
+    """Tables side by side end at the same row."""
+    missing = max(space.gpus, space.holders) - len(_split(pieces)) if space.beside and pieces else 0
+    return (*pieces, ("\n" * missing, "plain")) if missing > 0 else pieces
+
+
+def _outer_rows(widget: Widget, rows: int) -> int:
+    """Rows that a widget takes with its frame and margin; none where it is not shown."""
+    if not widget.display or not rows:
+        return 0
+    return rows + widget.gutter.height + widget.styles.margin.height
