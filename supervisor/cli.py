@@ -95,6 +95,8 @@ def _unnamed(words: list[str]) -> int:
         return _replay(options)
     _only_without(options, "speed", "max_gap", of="--replay")
     if options.headless:
+        if options.layout:
+            raise UsageError("--layout belongs to the console, not to --headless (see: supervisor --help)")
         if options.url and options.profiles:
             raise UsageError("--headless takes one PROFILE or one --url, not both")
         if options.url:
@@ -148,6 +150,7 @@ def _unnamed_parser() -> _Parser:
     add("--url", metavar="URL", help="wait for this endpoint; no profile needed")
     add("--via", metavar="HOST", help="with --url: look from this node, through SSH, with no port opened here")
     add("--no-launch", action="store_true", help="take over what runs, start nothing")
+    add("--layout", metavar="NAME", help="console: console, compact, wall, or one of your own; by size when left out")
     add("--replay", metavar="FILE", help="play a record back, in the console or with --headless")
     add("--speed", metavar="N", help="with --replay: 10 plays ten times as fast")
     add(

@@ -340,7 +340,9 @@ def console(options: Namespace) -> int:
     """The interactive console on one profile."""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError("the console needs a terminal; for scripts: supervisor --headless PROFILE")
+    from supervisor import profile
     from supervisor.tui.app import run_console
+    from supervisor.tui.watcher import Watcher
 
     clock = SystemClock()
     name = options.profiles[0]
@@ -348,7 +350,9 @@ def console(options: Namespace) -> int:
     session, plan = make_session(
         loaded, name, clock, launch=not options.no_launch, stays=True, force=options.force, clean=options.clean
     )
-    return run_console(session, title=loaded.name, node=loaded.node.host, mask=masker(_secrets(plan)))
+    mask = masker(_secrets(plan))
+    watcher = Watcher(session, title=loaded.name, node=loaded.node.host, mask=mask, path=str(loaded.file))
+    return run_console([watcher], layout_name=options.layout, config=profile.config_dir(os.environ))
 
 
 # ------------------------------------------------------------------------------------------- nodes

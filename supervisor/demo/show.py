@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from supervisor import profile
 from supervisor.adapters.clock import SystemClock
 from supervisor.core import durations
 from supervisor.core import events as ev
@@ -72,8 +73,9 @@ async def _wait(stage: Stage, options: Namespace, timeout_s: float) -> int:
 
 async def _console(stage: Stage) -> int:
     from supervisor.tui.app import ConsoleApp
+    from supervisor.tui.watcher import Watcher
 
     session = stage.session(SystemClock(), stays=True)
-    app = ConsoleApp(session, title=f"demo ({stage.play.what})", node=stage.node.target, mask=str)
-    await app.run_async()
+    watcher = Watcher(session, title=f"demo ({stage.play.what})", node=stage.node.target, mask=str)
+    await ConsoleApp([watcher], config=profile.config_dir()).run_async()
     return 0
