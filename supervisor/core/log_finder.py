@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from supervisor.core.line_set import LineSet
 from supervisor.core.log_book import LogBook
+from supervisor.core.log_levels import MAX_BLOCK_LINES
 from supervisor.core.log_search import Mask, Matcher, Scan
 
 
@@ -19,20 +20,28 @@ class Finder:
         self.matcher = matcher
         self.hits = LineSet()
         self.mask = mask
-        self._low = self._high = whole_until(book)  # looked at: low ≤ n < high
+        self._until = (book.version, whole_until(book))
+        self._low = self._high = self._until[1]  # looked at: low ≤ n < high
         self._older: Scan | None = None
         self._newer: Scan | None = None
         self._gap_lines = 0
 
     @property
+    def until(self) -> int:
+        """The line after the last whole one."""
+        if self._until[0] != self.book.version:
+            self._until = (self.book.version, whole_until(self.book))
+        return self._until[1]
+
+    @property
     def complete(self) -> bool:
         """All lines that are held have been looked at."""
-        return self.matcher.too_slow or (self._low <= self.book.first_line and self._high >= whole_until(self.book))
+        return self.matcher.too_slow or (self._low <= self.book.first_line and self._high >= self.until)
 
     @property
     def fraction(self) -> float:
         """How much of the book has been looked at."""
-        first, until = self.book.first_line, whole_until(self.book)
+        first, until = self.book.first_line, self.until
         return 1.0 if self.complete else (self._high - self._low) / max(1, until - first)
 
     @property
@@ -48,7 +57,7 @@ class Finder:
         """Look at one more piece, new lines before old ones; False when there is nothing to do."""
         if self.matcher.too_slow:
             return False
-        until = whole_until(self.book)
+        until = self.until
         if self._newer is None and self._high < until:
             self._newer = Scan(self.book, self.matcher, self.mask, self._high, until)
         if self._newer is not None:
@@ -112,7 +121,7 @@ class Seek:
 
     def _range(self) -> tuple[int, int]:
         """Where to look now; the line itself too, which tells whether the one after it begins something."""
-        first, until = self._finder.book.first_line, whole_until(self._finder.book)
+        first, until = self._finder.book.first_line, self._finder.until
         below = (max(first, self._line_no), until)
         above = (first, min(until, self._line_no + 1))
         return below if self._down is not self.wrapped else above
@@ -128,8 +137,8 @@ class Seek:
         at = hits.before(self._line_no if not self.wrapped else until)
         while at is not None and self._heads and at - 1 in hits:
             at = hits.before(at)
-        if at is None or at < first or (self._heads and at == reached[0] > first):
-            return None  # nothing, or one whose line before it is not known yet
+        if at is None or at < first or (self._heads and at - MAX_BLOCK_LINES < reached[0] and reached[0] > first):
+            return None  # nothing, or one that may be part of something that begins above
         return at
 
 

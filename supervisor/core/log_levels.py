@@ -37,29 +37,34 @@ _WORD = re.compile(
     (?<![\w.=/-])(?:
         (?P<calm>TRACE|DEBUG|VERBOSE|INFO|NOTICE)\b
       | (?P<warn>WARN(?:ING)?\b|(?i:warn(?:ing)?):)
-      | (?P<bad>(?:ERROR|FATAL|CRITICAL|SEVERE|ALERT|PANIC)\b|(?i:(?:fatal\ )?error|fatal|critical|panic):)
+      | (?P<bad>(?:ERROR|FATAL|CRITICAL|PANIC)\b|(?i:(?:fatal\ )?error|fatal|critical|panic):)
     )
     | \[(?:(?P<calm2>[IDV]|info|debug|trace)|(?P<warn2>W|warn(?:ing)?)|(?P<bad2>[EF]|error|fatal|critical))\]
-    | level"?[=:]\s*"?(?i:(?P<calm3>info|debug|trace)|(?P<warn3>warn)|(?P<bad3>err|fatal|crit|panic))
-    | (?:^|(?<=\s))(?:(?P<calm4>[IDV])|(?P<warn4>W)|(?P<bad4>[EF]))\d{4}\ \d\d:\d\d:\d\d   # glog: E0712 10:00:00.123
-    | ^(?:[\d:.]+\ )(?:(?P<calm5>[IDV])|(?P<warn5>W)|(?P<bad5>[EF])\ )                       # 0.00.035.060 E srv …
+    | level"?[=:]\s*"?(?i:(?P<calm3>info|debug|trace)|(?P<warn3>warn)|(?P<bad3>error|fatal|critical|panic))
+    | (?:^|(?<=[\s\[]))(?:(?P<calm4>[IDV])|(?P<warn4>W)|(?P<bad4>[EF]))\d{3,4}\ \d\d:\d\d:\d\d  # E0712 10:00:00.123
+    | ^[\d:.]+\ (?:(?P<calm5>[IDV])|(?P<warn5>W)|(?P<bad5>[EF]))\                              # 0.00.035.060 E srv …
+    | \[(?:(?P<calm6>[IDV])|(?P<warn6>W)|(?P<bad6>[EF]))\ \w                                   # [W socket.cpp:558]
     """,
     re.VERBOSE,
 )
 # What is bad without any level: an exception's own line, and the last words of a process.
 _BAD = re.compile(
-    r"^(?:\S{1,40}\s+)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?::|$)"
+    r"^(?:\S{1,40}\s+(?:\|\s+)?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?::|\s*$)"
     r"|Traceback \(most recent call last\)|During handling of the above exception|was the direct cause of the following"
-    r"|Segmentation fault|core dumped|terminate called|Fatal Python error|panicked at|^Killed\b|^Aborted\b|CUDA error"
-    r"|: error (?!rate\b|count\b)"
+    r"|Segmentation fault|core dumped|terminate called|Fatal Python error|panicked at|\bKilled\b|^Aborted\b|CUDA error"
+    r"|: error (?!rate\b|count\b)|\bfailed to (?:load|allocate|create|initiali[sz]e|start|open|bind)\b"
+    r"|(?:CUDA|HIP|failed:) out of memory|Assertion `|Exception raised from|[Rr]eceived sigquit from a child"
 )
 _MAYBE = (
-    *("error", "warn", "fatal", "critical", "severe", "alert", "emerg", "panic", "exception", "traceback", "interrupt"),
-    *("failure", "fault", "core dumped", "terminate called", "killed", "aborted", "[e]", "[f]", "[w]", "level"),
-    *("direct cause", ":e", ":w"),
+    *("error", "warn", "fatal", "critical", "panic", "exception", "traceback", "interrupt", "failure", "fault"),
+    *("core dumped", "terminate called", "killed", "aborted", "[e]", "[f]", "[w]", "direct cause", "failed to "),
+    *("out of memory", "assertion `", "sigquit"),
 )
-_LETTER = re.compile(r"^(?:\S{0,60}\s)?[WEF](?:\d{4} \d\d:| )", re.MULTILINE)
-_ENDS_TRACEBACK = re.compile(r"(?!(?:INFO|DEBUG|WARNING|WARN|ERROR|TRACE|CRITICAL):)[A-Za-z_][\w.]*(?::|$)")
+# Patterns with a literal beginning, which `re` looks for at the speed of memory.
+_LETTERS = tuple(re.compile(before + r"[WEF](?:\d{3,4} \d\d:| )") for before in (" ", "\n", r"\["))
+_ENDS_TRACEBACK = re.compile(
+    r"(?!(?:INFO|DEBUG|WARNING|WARN|ERROR|TRACE|CRITICAL):)(?:(?:\w+\.)*[A-Z]\w*\s*(?::|$)|(?:\w+\.)+\w+:)"
+)
 
 
 def level_of(text: str) -> Level:
@@ -69,13 +74,13 @@ def level_of(text: str) -> Level:
         return Level.ERROR
     found = _WORD.search(head)
     if found is not None:
-        kind = (found.lastgroup or "").rstrip("2345")
+        kind = (found.lastgroup or "").rstrip("23456")
         return {"bad": Level.ERROR, "warn": Level.WARNING}.get(kind, Level.ALL)
     return Level.ERROR if _BAD.search(head) else Level.ALL
 
 
 class _Block:
-    """A traceback that has begun. `prefix`: what its lines begin with, None until the second line tells."""
+    """A traceback that has begun. `prefix`: what its lines begin with, None until its second line tells."""
 
     def __init__(self, head: str) -> None:
         self._head = head[: head.find(TRACEBACK)]
@@ -88,9 +93,9 @@ class _Block:
         """Whether the line is part of it; `over` once none can be any more."""
         self._lines += 1
         self.over = self._lines >= MAX_BLOCK_LINES
-        if self._prefix is None:
+        if self._prefix is None and (not line or line[0] in " \t" or (self._head and line.startswith(self._head))):
             self._prefix = self._head if self._head and line.startswith(self._head) else ""
-        if line.startswith(self._prefix):
+        if self._prefix is not None and line.startswith(self._prefix):
             rest = line[len(self._prefix) :]
             if not rest.strip() or rest[0] in " \t":
                 self._foreign = 0
@@ -147,14 +152,12 @@ class LevelReader:
         return found
 
     def _in_block(self, line: str) -> bool:
-        inside = False
-        for block in self._open:
-            if block.takes(line):
-                inside = True
-                break
-        if self._open:
-            self._open = [block for block in self._open if not block.over]
-        return inside
+        if not self._open:
+            return False
+        # Each sees every line: how far one goes depends on itself alone, wherever reading began.
+        inside = [block.takes(line) for block in self._open]
+        self._open = [block for block in self._open if not block.over]
+        return any(inside)
 
 
 def _candidates(text: str) -> list[int]:
@@ -162,7 +165,9 @@ def _candidates(text: str) -> list[int]:
     lower = text.lower()
     if len(lower) != len(text):
         return list(range(text.count("\n") + 1))  # a character whose small form is longer: places would not fit
-    starts = {found.start() for found in _LETTER.finditer(text)}
+    starts = {lower.rfind("\n", 0, found.end() - 1) + 1 for letters in _LETTERS for found in letters.finditer(text)}
+    if _LETTERS[1].match("\n" + text[:12]):
+        starts.add(0)
     for word in _MAYBE:
         place = lower.find(word)
         while place != -1:

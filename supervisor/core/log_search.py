@@ -27,6 +27,8 @@ Mask = Callable[[str], str]
 Guard = Callable[[Callable[[], object]], bool]
 """Runs something within a time limit; False where it took too long and was stopped."""
 
+_SMALL_IN_ASCII = ("\u212a", "\u0130")
+"""The only characters beyond ASCII whose small forms have ASCII in them: the Kelvin sign, and an I with a dot."""
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 
 
@@ -109,8 +111,10 @@ class Matcher:
         """Which lines (from 0) of a piece hold the query's text."""
         if self._pattern is None:
             return list(range(text.count("\n") + 1))
-        if self._needle and ((self._needle == self.query.text and not self.query.any_case) or text.isascii()):
-            return _plain_hits(text.lower() if self.query.any_case else text, self._needle)
+        if self._needle and not self.query.any_case:
+            return _plain_hits(text, self._needle)
+        if self._needle and not any(odd in text for odd in _SMALL_IN_ASCII):
+            return _plain_hits(text.lower(), self._needle)
         lines = text.split("\n")
         if not self.query.regex:
             return [at for at, line in enumerate(lines) if self._pattern.search(line)]
@@ -142,7 +146,8 @@ class Matcher:
 def _compiled(query: Query, guard: Guard) -> re.Pattern[str]:
     flags = re.IGNORECASE if query.any_case else 0
     if not query.regex:
-        return re.compile(re.escape(query.text), flags)
+        # Small ASCII letters look for ASCII alone: else an s would find the long s, which no `find` can.
+        return re.compile(re.escape(query.text), flags | (re.ASCII if query.text.isascii() else 0))
     compiled: list[re.Pattern[str]] = []
 
     def build() -> None:
@@ -177,24 +182,26 @@ class Scan:
     def __init__(
         self, book: LogBook, matcher: Matcher, mask: Mask, first: int, until: int, *, backwards: bool = False
     ) -> None:
-        self._found: list[int] = []
         self.gap_lines = 0
         """Lines that were not held, among those that were passed."""
+        self.done = False
         self._matcher = matcher
         self._mask = mask
         self._backwards = backwards
         self._first, self._until = first, until
-        self._at = until if backwards else first
-        self._pieces = _pieces(book.chunks(first, until, backwards=backwards), backwards)
         level = matcher.query.level
         self._levels = LevelReader(level) if level is not Level.ALL else None
+        # A traceback that began before the first line may reach into it.
+        before = MAX_BLOCK_LINES if self._levels is not None and not backwards else 0
+        self._at = until if backwards else max(book.first_line, first - before)
+        self._pieces = _pieces(book.chunks(min(first, self._at), until, backwards=backwards), backwards)
         self._newer: list[str] = []  # backwards: what follows the piece, for a traceback that goes on in it
-        self.done = False
+        self._found: list[int] = []
 
     @property
     def reached(self) -> tuple[int, int]:
         """The lines that were looked at: (first, until)."""
-        return (self._at, self._until) if self._backwards else (self._first, self._at)
+        return (self._at, self._until) if self._backwards else (self._first, max(self._first, self._at))
 
     def taken(self) -> list[int]:
         """The matching lines that the last step found, in rising order."""
@@ -209,16 +216,19 @@ class Scan:
         if piece is None or self._matcher.too_slow:
             edge = self._first if self._backwards else self._until
             if not self._matcher.too_slow:
-                self.gap_lines += abs(edge - self._at)
+                self._pass_gap(min(edge, self._at), max(edge, self._at))
                 self._at = edge
             self.done = True
             return False
         end = piece.line_no + piece.lines
-        gap = (self._at - end) if self._backwards else (piece.line_no - self._at)
-        self.gap_lines += max(0, gap)
-        self._look(piece, follows=gap <= 0)
+        gap = (end, self._at) if self._backwards else (self._at, piece.line_no)
+        self._pass_gap(*gap)
+        self._look(piece, follows=gap[0] >= gap[1])
         self._at = piece.line_no if self._backwards else end
         return True
+
+    def _pass_gap(self, first: int, until: int) -> None:
+        self.gap_lines += max(0, until - max(first, self._first))
 
     def _look(self, piece: Chunk, *, follows: bool) -> None:
         text = shown_text(piece.data, self._mask)
@@ -240,7 +250,7 @@ class Scan:
         if bad and self._matcher.query.text:
             wanted = set(self._matcher.text_hits(lines))
             bad = [at for at in bad if at in wanted]
-        self._found = [piece.line_no + at for at in bad]
+        self._found = [line_no for at in bad if (line_no := piece.line_no + at) >= self._first]
 
 
 def _pieces(chunks: Iterator[Chunk], backwards: bool) -> Iterator[Chunk]:

@@ -13,10 +13,21 @@ from supervisor.core.lines import MAX_LINE_BYTES, LineSplitter
 
 TAIL_BYTES = 64 * 1024
 
+HALF_WORD_CHARS = 1024
+"""Longer secrets have a blank in them."""
 _CSI = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 # What `sanitise` works on beside CSI: controls but \n, C1, bidirectional marks and separators.
 _ODD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _PLAIN_BYTES = bytes([0x0A, *range(0x20, 0x7F)])
+
+
+def without_half_word(text: str) -> str:
+    """A line that was cut where it grew too long, cut at a blank before: half a secret passes every mask."""
+    if not text.endswith(" more bytes in this line]"):
+        return text
+    kept, mark, count = text.rpartition(" … [")
+    last = kept[-HALF_WORD_CHARS:]
+    return kept[: len(kept) - len(last) + last.rfind(" ") + 1].rstrip() + mark + count
 
 
 def shown_line(raw: bytes) -> str:
@@ -25,15 +36,13 @@ def shown_line(raw: bytes) -> str:
         # A bar that redraws itself for hours: what stands in the end is all that is shown of it.
         text = LineSplitter().feed(raw[start:] + b"\n")[0].text
         if text.strip():
-            return text
-    return LineSplitter().feed(raw + b"\n")[0].text
+            return without_half_word(text)
+    return without_half_word(LineSplitter().feed(raw + b"\n")[0].text)
 
 
 def shown_text(data: bytes, mask: Callable[[str], str]) -> str:
     """Whole lines of a log as they are shown, masked, joined by newlines; the last one's newline is left out."""
-    if data.endswith(b"\n"):
-        data = data[:-1]
-    text = _shown(data)
+    text = _shown(data if data.endswith(b"\n") else data + b"\n")
     masked = mask(text)
     if masked is not text and masked.count("\n") != text.count("\n"):
         # A secret with a newline in it: line by line, as the screen has them.
@@ -42,19 +51,21 @@ def shown_text(data: bytes, mask: Callable[[str], str]) -> str:
 
 
 def _shown(data: bytes) -> str:
+    """`data` ends in a newline, what comes back does not."""
     plain = data
     if b"\x1b" in data:
         plain = _CSI.sub(b"", data)
     if b"\r" in plain:
         plain = plain.replace(b"\r\n", b"\n")
     if len(data) > MAX_LINE_BYTES and _has_long_line(data):
-        return "\n".join(shown_line(raw) if len(raw) > MAX_LINE_BYTES else _shown(raw) for raw in data.split(b"\n"))
+        raw = data[:-1].split(b"\n")
+        return "\n".join(shown_line(line) if len(line) > MAX_LINE_BYTES else _shown(line + b"\n") for line in raw)
     if not plain.translate(None, _PLAIN_BYTES):
-        return plain.decode("ascii")
-    text = plain.decode("utf-8", "replace")
+        return plain[:-1].decode("ascii")
+    text = plain[:-1].decode("utf-8", "replace")
     if not _ODD.search(text):
         return text
-    raw = data.split(b"\n")
+    raw = data[:-1].split(b"\n")
     return "\n".join(shown_line(raw[at]) if _ODD.search(line) else line for at, line in enumerate(text.split("\n")))
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from supervisor.core.line_set import LineSet
 from supervisor.core.log_book import LogBook, Row
 from supervisor.core.log_search import Matcher
+from supervisor.core.log_shown import without_half_word
 from supervisor.tui.log_text import cells, cut, fold, tame
 
 NUMBERS_FROM_WIDTH = 100
@@ -235,7 +236,7 @@ class LogView:
 
     def _keep(self, row: Row) -> None:
         # Masked whole, cut afterwards: half a secret would pass the mask.
-        shown = _Shown(tame(self.mask(row.text)), living=row.living, held=row.held)
+        shown = _Shown(tame(self.mask(without_half_word(row.text))), living=row.living, held=row.held)
         (self._kept if row.held and not row.living else self._fresh)[row.line_no] = shown
 
     def _folds(self, shown: _Shown) -> list[tuple[int, int]]:
@@ -426,7 +427,7 @@ class LogView:
         at = next((place for place, row in enumerate(rows) if row.line_no == line_no), len(rows) - 1)
         start = max((place + 1 for place in range(at) if not rows[place].held), default=0)
         end = next((place for place in range(at + 1, len(rows)) if not rows[place].held), len(rows))
-        return [(row.line_no, self.mask(row.text)) for row in rows[start:end] if row.held]
+        return [(row.line_no, self.mask(without_half_word(row.text))) for row in rows[start:end] if row.held]
 
     # ------------------------------------------------------------------------------- marks and selection
 
