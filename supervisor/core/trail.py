@@ -69,7 +69,12 @@ class Series:
         assert self._last is not None
         size = len(self._values)
         low, high = max(begins, self._last - size + 1), min(begins + wide - 1, self._last)
-        found = [value for slot in range(low, high + 1) if (value := self._values[slot % size]) == value]
+        if low > high:
+            return None
+        start, end = low % size, low % size + high - low + 1
+        found = [value for value in self._values[start:end] if value == value]
+        if end > size:
+            found += [value for value in self._values[: end - size] if value == value]
         return sum(found) / len(found) if found else None
 
 

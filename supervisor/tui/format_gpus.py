@@ -7,27 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
 from supervisor.core.gpu import DriverState, Gpu, GpuState, gib
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.tui.format import simulated
 from supervisor.tui.gpu_columns import Columns, plan, widths
-from supervisor.tui.gpu_memory import Shares, memory_bar, shares
+from supervisor.tui.gpu_memory import shares
+from supervisor.tui.gpu_row import Look, nobodys, row
 from supervisor.tui.gpu_words import (
     STALE_S,
     Note,
     common_name,
-    full_name,
     is_stale,
-    name_of,
     notes,
     spaces,
     sums,
     troubles,
     unexplained,
-    unreadable,
-    usual,
 )  # fmt: skip
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
@@ -36,17 +31,14 @@ from supervisor.tui.pieces import (
     cells,
     first_fitting,
     fit,
-    in_gib,
     joined,
-    left,
     length,
     one_line,
-    right,
     rows,
     running,
     wrapped,
 )  # fmt: skip
-from supervisor.tui.sparkline import LEVELS, spark
+from supervisor.tui.sparkline import LEVELS
 
 GAP = 2
 NARROWEST = 24
@@ -54,16 +46,6 @@ NARROWEST = 24
 MOST_COLUMNS = 6
 MOST_NOTES = 4
 """More rows than this for what is wrong are not asked for: each GPU has its sign anyway."""
-
-
-class _Look(Struct, frozen=True):
-    """What every row of one drawing needs."""
-
-    model: SessionModel
-    event: GpuEvent
-    shares: Mapping[str, Shares] | None
-    now: float
-    stale: bool
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -83,11 +65,11 @@ def table(model: SessionModel, now: float, width: int, height: int) -> Pieces:
     # What has but few words stands in the title alone.
     spare = height > len(event.gpus) and len(told) > 1
     lines = [first_fitting(([piece] for piece in told), width)] if spare else []
-    look = _Look(model, event, shares(event, model.view), now, is_stale(event, now))
+    look = Look(model, event, shares(event, model.view), now, is_stale(event, now))
     return rows([*lines, *_rows(look, event.gpus, width, height - len(lines))])
 
 
-def _rows(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
+def _rows(look: Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
     if len(gpus) <= height:
         return _one_below_the_other(look, gpus, width, height)
     most = max(1, min(MOST_COLUMNS, (width + GAP) // (NARROWEST + GAP)))
@@ -96,12 +78,12 @@ def _rows(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pie
     return _summed_up(look, gpus, width, height, most)
 
 
-def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
+def _one_below_the_other(look: Look, gpus: Sequence[Gpu], width: int, height: int) -> list[Pieces]:
     spare = height - len(gpus)
     columns = plan(width, widths(gpus), spelt=not spare)
     out: list[Pieces] = []
     for gpu in gpus:
-        out.append(_row(look, gpu, columns, width))
+        out.append(row(look, gpu, columns, width))
         words, role = _below(look, gpu, columns)
         lines = wrapped(words, width, first="   └ ", rest="     ")[:spare] if words and spare else []
         out += [fit(((line, role),), width) for line in lines]
@@ -109,39 +91,32 @@ def _one_below_the_other(look: _Look, gpus: Sequence[Gpu], width: int, height: i
     return out
 
 
-def _below(look: _Look, gpu: Gpu, columns: Columns) -> Piece:
+def _below(look: Look, gpu: Gpu, columns: Columns) -> Piece:
     """What the row of a GPU had no room for."""
     found = notes(gpu)
     words = look.model.mask(" · ".join(note.words for note in found))
     if found:
         return (words, found[0].role) if cells(words) > columns.note + columns.spare else ("", "plain")
-    words = _nobodys(look, gpu)
+    words = nobodys(look, gpu)
     return (words, "warn") if cells(words) + 2 > columns.spare else ("", "plain")
 
 
-def _nobodys(look: _Look, gpu: Gpu) -> str:
-    """Memory that neither a process in the list nor a holder accounts for."""
-    of = look.shares.get(gpu.uuid) if look.shares is not None else None
-    explained = of is not None and of.others + of.left > 0 and not gpu.held_bytes
-    return "" if explained or gpu.state is not GpuState.OK else unexplained(gpu)
-
-
-def _side_by_side(look: _Look, gpus: Sequence[Gpu], width: int, height: int, count: int) -> list[Pieces]:
+def _side_by_side(look: Look, gpus: Sequence[Gpu], width: int, height: int, count: int) -> list[Pieces]:
     """Column by column, from top to bottom."""
     cell = (width + GAP) // count - GAP
     columns = plan(cell, widths(gpus), spelt=True)
     out: list[Pieces] = []
-    for row in range(min(height, len(gpus))):
+    for first in range(min(height, len(gpus))):
         line: list[Piece] = []
-        for gpu in gpus[row::height]:
+        for gpu in gpus[first::height]:
             if line:
                 line.append((" " * ((cell + GAP) - length(line) % (cell + GAP)), "plain"))
-            line += _row(look, gpu, columns, cell)
+            line += row(look, gpu, columns, cell)
         out.append(fit(line, width))
     return out
 
 
-def _summed_up(look: _Look, gpus: Sequence[Gpu], width: int, height: int, most: int) -> list[Pieces]:
+def _summed_up(look: Look, gpus: Sequence[Gpu], width: int, height: int, most: int) -> list[Pieces]:
     """Those with a trouble have a place first, and the last row stands for all that have none."""
     needy = [n for n, gpu in enumerate(gpus) if gpu.state is GpuState.LOST or notes(gpu)]
     order = [*needy, *(n for n in range(len(gpus)) if n not in set(needy))]
@@ -152,7 +127,7 @@ def _summed_up(look: _Look, gpus: Sequence[Gpu], width: int, height: int, most: 
     return [*above, _rest(look, rest, bool(shown), width)]
 
 
-def _rest(look: _Look, gpus: Sequence[Gpu], more: bool, width: int) -> Pieces:
+def _rest(look: Look, gpus: Sequence[Gpu], more: bool, width: int) -> Pieces:
     told = sums(_of(look.event, gpus))
     whole = sum(gpu.parent is None for gpu in gpus)
     count = f"{whole} {'more' if more else 'GPUs'}" if whole else f"{len(gpus)} more instances"
@@ -172,105 +147,6 @@ def _of(event: GpuEvent, gpus: Sequence[Gpu]) -> list[Gpu]:
     """What of them has memory of its own."""
     wanted = {gpu.uuid for gpu in gpus}
     return [gpu for gpu in spaces(event) if gpu.uuid in wanted]
-
-
-# ------------------------------------------------------------------------------------------------ one row
-
-
-def _row(look: _Look, gpu: Gpu, columns: Columns, width: int) -> Pieces:
-    number = f"{gpu.index}" if gpu.parent is None else f"└{gpu.index}"
-    out: list[Piece] = [(right(number, columns.number), "dim" if gpu.parent else "plain")]
-    if columns.name:
-        whole = full_name(gpu) if columns.full_name else name_of(gpu)
-        name = one_line(look.model.mask(whole)) if gpu.parent is None else "MIG"
-        out.append((f" {left(name, columns.name)}", "dim" if gpu.parent else "plain"))
-    if gpu.state is not GpuState.OK:
-        return (*out, *_unwell(look, gpu, width - length(out)))
-    out += _memory(look, gpu, columns)
-    if columns.spark:
-        out += _spark(look, gpu, columns.spark)
-    out += [(f" {text}", "dim" if look.stale else role) for text, role in _figures(gpu, columns)]
-    if columns.note or columns.spare:
-        out += _noted(look, gpu, columns)
-    return fit(out, width)
-
-
-def _unwell(look: _Look, gpu: Gpu, room: int) -> Pieces:
-    why = one_line(look.model.mask(gpu.why))
-    if gpu.state is GpuState.LOST:
-        told = [why] if why else []
-        return first_fitting(
-            [
-                (("  ✘ LOST ", "bad"), (f" {text}", "warn"))
-                for text in (*told, "reset it, or reboot the node", "reset it")
-            ],
-            room,
-        )
-    if gpu.mig:
-        return fit(((f"  {why or 'divided: its instances have the memory'}", "dim"),), room)
-    return fit((("  ? not readable ", "warn"), (f" {why or unreadable(gpu)}", "dim")), room)
-
-
-def _memory(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
-    used, total = gpu.memory.used_bytes, gpu.memory.total_bytes
-    room = (columns.bar + 3 if columns.bar else 0) + columns.amount + 1
-    if used is None or not total:
-        return [(" " + left(f"memory unknown: {unreadable(gpu)}", room - 1), "dim" if look.stale else "warn")]
-    out: list[Piece] = []
-    if columns.bar:
-        of = look.shares.get(gpu.uuid, Shares()) if look.shares is not None else None
-        drawn = memory_bar(used, total, of, columns.bar)
-        if look.stale:
-            drawn = tuple((text, "dim" if role != "left" else role) for text, role in drawn)
-        out += [(" ▕", "dim"), *drawn, ("▏", "dim")]
-    amount = f"{in_gib(used)}/{in_gib(total)}{' GiB' if columns.unit else ''}"
-    out.append((" " + right(amount, columns.amount), "dim" if look.stale else "plain"))
-    return out
-
-
-def _spark(look: _Look, gpu: Gpu, count: int) -> list[Piece]:
-    trail, total = look.model.trail.gpus.get(gpu.uuid), gpu.memory.total_bytes
-    values = trail.used_bytes.spans(look.now, count) if trail is not None else [None] * count
-    return [(" " + spark(values, float(total or 1)), "dim" if look.stale else "spark")]
-
-
-def _figures(gpu: Gpu, columns: Columns) -> list[Piece]:
-    # An instance has none of its own; of a GPU a dash says that a figure is missing.
-    none = "–" if gpu.parent is None else ""
-    out: list[Piece] = [_figure(gpu.gpu_percent, " %", none, 5)]
-    if columns.temperature:
-        out.append(_figure(gpu.temperature_c, "°", none, 4))
-    if columns.power:
-        limit = f"/{gpu.power_limit_w:.0f}" if columns.power_limit and gpu.power_limit_w is not None else ""
-        text, _role = _figure(gpu.power_w, f"{limit} W", none, columns.power)
-        out.append((text, "dim"))
-    if columns.clock:
-        text, _role = _figure(gpu.sm_clock_mhz, " MHz", none, columns.clock)
-        out.append((text, "dim"))
-    if columns.bus:
-        out.append((left(one_line(gpu.bus_id).lower() if gpu.parent is None else "", columns.bus), "dim"))
-    return out
-
-
-def _figure(value: float | None, unit: str, none: str, width: int) -> Piece:
-    text = f"{value:,.0f}{unit}" if value is not None else f"{none}{unit}" if none else ""
-    return right(text, width), "plain" if value is not None else "dim"
-
-
-def _noted(look: _Look, gpu: Gpu, columns: Columns) -> list[Piece]:
-    found = notes(gpu)
-    if not found:
-        words, role = _nobodys(look, gpu), "warn"
-        if not words:
-            words, role = usual(gpu), "dim"
-        return [(f"  {words}", role)] if words and cells(words) + 2 <= columns.spare else []
-    role = found[0].role
-    short = [note.short for note in found[1:]]
-    told: list[list[Piece]] = [
-        [(look.model.mask(", ".join(words)), role)]
-        for words in ([note.words for note in found], [found[0].words, *short], [found[0].short, *short])
-    ]
-    return [(" ▲ " if role == "warn" else " ✘ ", role), *first_fitting(told, columns.note + columns.spare)]
 
 
 def rows_wanted(model: SessionModel, now: float | None = None) -> int:

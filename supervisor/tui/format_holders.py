@@ -16,6 +16,7 @@ from supervisor.tui.pieces import Piece, Pieces, age, cells, clip, fit, in_gib, 
 
 OLD_S = 30.0
 """The holders are told again every 10 s at least."""
+EVIDENCE_WIDTH = 140
 Group = tuple[Holder, ...]
 
 _SHORT = {
@@ -73,7 +74,8 @@ def table(model: SessionModel, now: float, width: int, height: int) -> Pieces:
     if height <= 0:
         return ()
     if not groups:
-        none = "no process holds GPU memory" + ("" if event.coverage is Coverage.ALL else ", as far as is seen")
+        all_seen = event.coverage is Coverage.ALL and not event.container
+        none = "no process holds GPU memory" + ("" if all_seen else ", as far as is seen")
         return fit(((none, "dim"),), width)
     labels = Labels(model.view.gpu)
     columns = _plan(groups, labels, width)
@@ -252,9 +254,16 @@ def _row(group: Group, model: SessionModel, labels: Labels, columns: Columns, no
     out: list[Piece] = [(text, plain), (f"  {left(_who(holder), columns.who)}", role), ("  ", "plain")]
     room = width - sum(cells(part) for part, _role in out)
     out.append((clip(_what(group, model), max(0, room)), role if holder.zombie else plain))
-    if columns.long and (told := words(holder.class_)):
+    if columns.long and (told := _why(holder, model, width)):
         out.append((f"  ({told})", "dim"))
     return fit(out, width)
+
+
+def _why(holder: Holder, model: SessionModel, width: int) -> str:
+    """What its class means; where there is room and somebody has to act, what shows it."""
+    if holder.zombie and holder.evidence and width >= EVIDENCE_WIDTH:
+        return one_line(model.mask(holder.evidence[-1])).rstrip(".")
+    return words(holder.class_)
 
 
 def _amount(group: Group) -> str:

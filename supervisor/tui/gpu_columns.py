@@ -38,6 +38,8 @@ class Columns(Struct, frozen=True):
     full_name: bool = False
     bar: int = 0
     spark: int = 0
+    load: int = 0
+    """The history of the utilisation."""
     temperature: bool = False
     power: int = 0
     power_limit: bool = False
@@ -118,17 +120,18 @@ def _wishes(need: Widths, spelt: bool) -> list[dict[str, int | bool]]:
         {"spark": 16},
         {"clock": need.clock},
         *([{"name": need.full_name, "full_name": True}] if need.full_name <= 30 else []),
-        {"bar": 30},
+        {"load": 10},
         {"spark": 30},
         {"bus": need.bus} if need.bus else {},
+        {"load": 20},
+        {"bar": 30},
         {"spark": 50},
-        {"bar": 40},
     ]
 
 
 def used(columns: Columns) -> int:
     """Cells of a whole row."""
-    parts = [columns.name, columns.spark, columns.power, columns.clock, columns.bus]
+    parts = [columns.name, columns.spark, columns.load, columns.power, columns.clock, columns.bus]
     return (
         columns.number
         + sum(part + 1 for part in parts if part)

@@ -164,7 +164,8 @@ def spaces(event: GpuEvent) -> list[Gpu]:
 def sums(gpus: Iterable[Gpu]) -> Sums:
     """Of those whose memory is known."""
     found = list(gpus)
-    known = [gpu.memory for gpu in found if gpu.memory.used_bytes is not None and gpu.memory.total_bytes]
+    there = [gpu for gpu in found if gpu.state is not GpuState.LOST]
+    known = [gpu.memory for gpu in there if gpu.memory.used_bytes is not None and gpu.memory.total_bytes]
     return Sums(
         used_bytes=sum(memory.used_bytes or 0 for memory in known),
         total_bytes=sum(memory.total_bytes or 0 for memory in known),

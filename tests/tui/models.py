@@ -118,9 +118,11 @@ class Told:
     def look(self, *used_gib: float, holders: Iterable[Holder] | None = None, ours: float | None = None) -> Told:
         """The node tells its GPUs, and who holds what of them."""
         self.tell(gpu_event(self.clock.at, gpus(*used_gib), ours=ours))
-        if holders is not None:
-            self.tell(holders_event(self.clock.at, holders))
-        return self
+        return self.holds(*holders) if holders is not None else self
+
+    def holds(self, *holders: Holder) -> Told:
+        """The node tells who holds what."""
+        return self.tell(holders_event(self.clock.at, holders))
 
 
 def gpus(*used_gib: float | None, total_gib: float = 95.6, name: str = NAME) -> tuple[Gpu, ...]:
