@@ -251,6 +251,7 @@ def _add_demo(parser: _Parser) -> None:
     add(
         "--headless", action="store_true", help="the headless wait, not the console (so too where there is no terminal)"
     )
+    add("--layout", metavar="NAME", help="console: console, compact, wall, or one of your own; by size when left out")
     add("--model", metavar="FILE", help="with --engine llama.cpp: the model file")
     add("--timeout", metavar="DURATION", default="5m", help="headless: give up after this long")
     add("--json", action="store_true", help="headless, with JSON lines on standard output")

@@ -38,7 +38,7 @@ async def run_demo(options: Namespace) -> int:
         try:
             if _headless(options):
                 return await _wait(stage, options, timeout_s)
-            return await _console(stage)
+            return await _console(stage, options.layout)
         finally:
             print("demo: stopping what was launched", file=sys.stderr)
             await run_stop(
@@ -71,11 +71,12 @@ async def _wait(stage: Stage, options: Namespace, timeout_s: float) -> int:
     return await wait(session.desk, session.run, view, began_at=clock.now())
 
 
-async def _console(stage: Stage) -> int:
+async def _console(stage: Stage, layout: str | None) -> int:
     from supervisor.tui.app import ConsoleApp
     from supervisor.tui.watcher import Watcher
 
     session = stage.session(SystemClock(), stays=True)
-    watcher = Watcher(session, title=f"demo ({stage.play.what})", node=stage.node.target, mask=str)
-    await ConsoleApp([watcher], config=profile.config_dir()).run_async()
-    return 0
+    watcher = Watcher(session, title=stage.play.title, node=stage.node.target, mask=str)
+    app = ConsoleApp([watcher], layout_name=layout, config=profile.config_dir(), signals=True)
+    code = await app.run_async()
+    return code if code is not None else (app.return_code or 0)

@@ -180,11 +180,11 @@ def nvmlShutdown() -> None:
 
 
 def nvmlSystemGetDriverVersion() -> str:
-    return "580.95.05-simulated"
+    return "580.95.05"
 
 
 def nvmlSystemGetNVMLVersion() -> str:
-    return "13.580.95.05-simulated"
+    return "13.580.95.05"
 
 
 def nvmlSystemGetCudaDriverVersion_v2() -> int:

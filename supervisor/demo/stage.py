@@ -69,6 +69,11 @@ class Play(Struct, frozen=True, kw_only=True):
         return self.engine == REAL_ENGINE
 
     @property
+    def title(self) -> str:
+        """Where a profile's name would be."""
+        return "demo" if self.real else "demo (simulated)"
+
+    @property
     def what(self) -> str:
         """In words."""
         return "a real llama-server" if self.real else "a SIMULATED engine on SIMULATED GPUs"
