@@ -91,6 +91,7 @@ class MemoryBook:
         self, data: bytes = b"", *, first_line: int = 1, held_from: int | None = None, chunk_bytes: int = 1 << 20
     ) -> None:
         self.version = 0
+        self.generation = 0
         self.first_line = first_line
         self.lost_lines = 0
         self.asked: list[tuple[int, int]] = []
@@ -111,6 +112,14 @@ class MemoryBook:
             self._starts.append(base + start)
         self._data += data
         self.version += 1
+
+    def turn_into(self, data: bytes, *, first_line: int = 1) -> None:
+        """Another file."""
+        self.generation += 1
+        self.first_line = self._held_from = first_line
+        self._data.clear()
+        self._starts = array("Q", [0])
+        self.append(data)
 
     def arrive(self, held_from: int | None = None) -> None:
         """What was asked for has come."""
@@ -157,3 +166,12 @@ class MemoryBook:
                 first = end
             data = bytes(self._data[self._starts[cut] : self._starts[end]])
             yield Chunk(line_no=self.first_line + cut, data=data, lines=end - cut)
+
+    async def fetch_before(self, line_no: int, *, at_most_bytes: int = 64 << 20) -> bool:
+        """The missing lines before `line_no`, as many as fit into `at_most_bytes`."""
+        while self._held_from > self.first_line and at_most_bytes > 0:
+            at = self._held_from - self.first_line
+            at_most_bytes -= self._starts[at] - self._starts[at - 1]
+            self._held_from -= 1
+        self.version += 1
+        return self._held_from == self.first_line

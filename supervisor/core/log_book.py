@@ -40,6 +40,10 @@ class LogBook(Protocol):
         """Changes whenever anything of it has."""
 
     @property
+    def generation(self) -> int:
+        """Changes when the log has become another file: its lines and their numbers have nothing to do with these."""
+
+    @property
     def first_line(self) -> int:
         """The first line that exists in the log, held or not: 1, or where the run began in its file."""
 
@@ -56,3 +60,9 @@ class LogBook(Protocol):
 
     def chunks(self, line_no: int, until: int, *, backwards: bool = False) -> Iterator[Chunk]:
         """The held lines `line_no` ≤ n < `until`, in pieces of about 1 MiB. Holes are left out."""
+
+    async def fetch_before(self, line_no: int, *, at_most_bytes: int = 64 << 20) -> bool:
+        """Bring what is missing before a line, nearest first, so that it can be searched. True: nothing is missing.
+
+        False: so much came, or nobody can be asked now. What can be had no more counts as not missing.
+        """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from supervisor.core.line_set import LineSet
 from supervisor.core.log_book import LogBook
-from supervisor.core.log_levels import MAX_BLOCK_LINES
+from supervisor.core.log_levels import MAX_BLOCK_LINES, Level
 from supervisor.core.log_search import Mask, Matcher, Scan
 
 
@@ -18,13 +18,16 @@ class Finder:
     def __init__(self, book: LogBook, matcher: Matcher, mask: Mask) -> None:
         self.book = book
         self.matcher = matcher
-        self.hits = LineSet()
         self.mask = mask
+        self.hits = LineSet()
+        self._generation = book.generation
         self._until = (book.version, whole_until(book))
         self._low = self._high = self._until[1]  # looked at: low ≤ n < high
         self._older: Scan | None = None
         self._newer: Scan | None = None
-        self._gap_lines = 0
+        self._again: Scan | None = None
+        self._gaps: list[tuple[int, int]] = []
+        self._anew: list[tuple[int, int]] = []
 
     @property
     def until(self) -> int:
@@ -35,8 +38,11 @@ class Finder:
 
     @property
     def complete(self) -> bool:
-        """All lines that are held have been looked at."""
-        return self.matcher.too_slow or (self._low <= self.book.first_line and self._high >= self.until)
+        """All lines that were held have been looked at. A book that has become another file is none of its business."""
+        if self.matcher.too_slow or self.book.generation != self._generation:
+            return True
+        done = self._low <= self.book.first_line and self._high >= self.until
+        return done and self._again is None and not self._anew
 
     @property
     def fraction(self) -> float:
@@ -45,9 +51,18 @@ class Finder:
         return 1.0 if self.complete else (self._high - self._low) / max(1, until - first)
 
     @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Lines that could not be looked at, as (first, until): their bytes are on the node."""
+        return self._gaps + self._anew + (self._older.gaps if self._older is not None else [])
+
+    @property
     def unseen_lines(self) -> int:
-        """Lines that could not be looked at: their bytes are on the node."""
-        return self._gap_lines + (self._older.gap_lines if self._older is not None else 0)
+        """How many lines those are."""
+        return sum(until - first for first, until in self.gaps)
+
+    def look_again(self) -> None:
+        """Some of what was not held may be held now: look there again."""
+        self._anew, self._gaps = self._anew + self._gaps, []
 
     def covers(self, first: int, until: int) -> bool:
         """Whether all of these lines have been looked at."""
@@ -55,27 +70,36 @@ class Finder:
 
     def step(self) -> bool:
         """Look at one more piece, new lines before old ones; False when there is nothing to do."""
-        if self.matcher.too_slow:
+        if self.complete:
             return False
         until = self.until
         if self._newer is None and self._high < until:
             self._newer = Scan(self.book, self.matcher, self.mask, self._high, until)
         if self._newer is not None:
-            more = self._newer.step()
-            self.hits.add(self._newer.taken())
+            more = self._step(self._newer)
             self._high = max(self._high, self._newer.reached[1])
-            if not more:
-                self._gap_lines += self._newer.gap_lines
-                self._newer = None
-            return True
-        if self._low <= self.book.first_line:
-            return False
-        if self._older is None:
-            self._older = Scan(self.book, self.matcher, self.mask, self.book.first_line, self._low, backwards=True)
-        self._older.step()
-        self.hits.add(self._older.taken())
-        self._low = min(self._low, self._older.reached[0])
+            self._newer = self._newer if more else None
+        elif self._again is not None or self._anew:
+            if self._again is None:
+                first, until = self._anew.pop()
+                # A traceback that begins in there may end behind it.
+                behind = until + MAX_BLOCK_LINES if self.matcher.query.level is not Level.ALL else until
+                self._again = Scan(self.book, self.matcher, self.mask, first, min(behind, self._high))
+            self._again = self._again if self._step(self._again) else None
+        elif self._low > self.book.first_line:
+            if self._older is None:
+                self._older = Scan(self.book, self.matcher, self.mask, self.book.first_line, self._low, backwards=True)
+            more = self._step(self._older)
+            self._low = min(self._low, self._older.reached[0])
+            self._older = self._older if more else None
         return True
+
+    def _step(self, scan: Scan) -> bool:
+        more = scan.step()
+        self.hits.add(scan.taken())
+        if not more:
+            self._gaps += scan.gaps
+        return more
 
 
 class Seek:

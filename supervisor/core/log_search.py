@@ -182,8 +182,8 @@ class Scan:
     def __init__(
         self, book: LogBook, matcher: Matcher, mask: Mask, first: int, until: int, *, backwards: bool = False
     ) -> None:
-        self.gap_lines = 0
-        """Lines that were not held, among those that were passed."""
+        self.gaps: list[tuple[int, int]] = []
+        """Lines that were not held, among those that were passed: (first, until)."""
         self.done = False
         self._matcher = matcher
         self._mask = mask
@@ -228,7 +228,8 @@ class Scan:
         return True
 
     def _pass_gap(self, first: int, until: int) -> None:
-        self.gap_lines += max(0, until - max(first, self._first))
+        if (first := max(first, self._first)) < until:
+            self.gaps.append((first, until))
 
     def _look(self, piece: Chunk, *, follows: bool) -> None:
         text = shown_text(piece.data, self._mask)

@@ -5,7 +5,7 @@ It moves nothing on the screen and runs nothing by itself: the pane calls `step(
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from supervisor.core.log_book import LogBook
 from supervisor.core.log_finder import Finder, Seek
@@ -44,6 +44,14 @@ class Hunt:
         self.search = self.filter = self.errors = None
         self.walk = ""
         self._begun.clear()
+
+    def begin_anew(self) -> None:
+        """The log has become another file: look for the same there."""
+        self.search, self.filter = self._anew(self.search), self._anew(self.filter)
+        self.errors = self._anew(self.errors)
+
+    def _anew(self, finder: Finder | None) -> Finder | None:
+        return None if finder is None else Finder(finder.book, finder.matcher, self._mask)
 
     # ------------------------------------------------------------------------------- what is looked for
 
@@ -117,6 +125,19 @@ class Hunt:
         """Look at one more piece; False when there is nothing to do."""
         return any(finder.step() for finder in self._all())
 
+    def look_at_gaps(self, lines: Sequence[int] = ()) -> int | None:
+        """Look again at what was not held, or, with `lines`, where one of these was not: they are on the screen now.
+
+        Returns the line before which something is missing, None where nothing is.
+        """
+        missing: list[int] = []
+        for finder in self._all():
+            gaps = finder.gaps
+            missing += [until for _first, until in gaps]
+            if gaps and (not lines or any(first <= line < until for first, until in gaps for line in lines)):
+                finder.look_again()
+        return max(missing, default=None)
+
     def seek(self, line_no: int, *, down: bool) -> Seek | None:
         """The way from a line to the nearest of what is walked through."""
         finder = self._walked()
@@ -125,7 +146,7 @@ class Hunt:
     def _walked(self) -> Finder | None:
         return {"search": self.search, "errors": self.errors}.get(self.walk)
 
-    def standing(self, current: int | None) -> Standing | None:
+    def standing(self, current: int | None, *, fetching: bool = False) -> Standing | None:
         """How what is walked through stands, the current line being this one; None where nothing is."""
         finder = self._walked()
         if finder is None:
@@ -138,6 +159,7 @@ class Hunt:
             count=count,
             fraction=finder.fraction,
             unseen_lines=finder.unseen_lines,
+            fetching=fetching,
             slow_lines=finder.matcher.slow_lines,
             given_up=finder.matcher.too_slow,
             passed=self.passed,

@@ -20,6 +20,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     fraction: float = 1.0
     """How much of the log has been looked at."""
     unseen_lines: int = 0
+    """On the node alone, and so not looked at."""
+    fetching: bool = False
     slow_lines: int = 0
     given_up: bool = False
     passed: str = ""
@@ -67,10 +69,12 @@ def standing(now: Standing) -> str:
     else:
         text = f"{now.noun} {now.number:,} of {now.count:,}"
     parts = [text]
-    if now.fraction < 1:
+    if now.fetching and now.unseen_lines:
+        parts.append(f"fetching {_lines(now.unseen_lines)} from the node")
+    elif now.fraction < 1:
         parts[0] += f", still searching {now.fraction:.0%}"
     elif now.unseen_lines:
-        parts.append(f"{_lines(now.unseen_lines)} on the node not searched")
+        parts.append(f"{_lines(now.unseen_lines)} on the node not searched, F fetches them")
     if now.passed:
         parts.append("went on from the start" if now.passed == "end" else "went on from the end")
     if now.slow_lines:

@@ -44,7 +44,7 @@ async def open_log(
 
 
 async def _show_excerpt(words: list[str], view: LogView, line_no: int) -> None:
-    lines = view.around(line_no, AROUND_LINES)
+    lines = view.lines.around(line_no, AROUND_LINES)
     first, last = (lines[0][0], lines[-1][0]) if lines else (line_no, line_no)
     width = len(str(last))
     head = (

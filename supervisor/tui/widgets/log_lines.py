@@ -71,7 +71,7 @@ class LogLines(ScrollView, can_focus=True):
         view = self.view
         before = (self._rows, view.pan)
         view.width, view.height = self.size
-        view.refresh()
+        view.lines.refresh()
         self._rows = view.draw()
         self._picture()
         if restyle:
@@ -81,13 +81,13 @@ class LogLines(ScrollView, can_focus=True):
 
     def _picture(self) -> None:
         """The scrollbar: as far down as the view is, without a turn of the whole layout for every line that comes."""
-        count = self.view.count
+        count = self.view.lines.count
         if self.view.wrap:
             count += max(0, self.size.height - len({row.line_no for row in self._rows}))
         if count != self.virtual_size.height:
             self.set_reactive(Widget.virtual_size, Size(self.size.width, count))
             self.vertical_scrollbar.window_virtual_size = count
-        top = self.max_scroll_y if self.view.following else self.view.index(self.view.place.line_no)
+        top = self.max_scroll_y if self.view.following else self.view.lines.index(self.view.place.line_no)
         if round(self.scroll_y) != min(top, self.max_scroll_y):
             self.set_scroll(None, min(top, self.max_scroll_y))
             self.set_reactive(Widget.scroll_target_y, min(top, self.max_scroll_y))
@@ -101,6 +101,11 @@ class LogLines(ScrollView, can_focus=True):
         """Textual's hook: the theme has changed."""
         super().notify_style_update()
         self._strips.clear()
+
+    def in_sight(self) -> list[int]:
+        """The first and the last held line on the screen."""
+        held = [row.line_no for row in self._rows if row.held]
+        return [held[0], held[-1]] if held else []
 
     # ------------------------------------------------------------------------------- scrolling
 
@@ -177,15 +182,15 @@ class LogLines(ScrollView, can_focus=True):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Textual's hook: the text under the mouse's selection. Its rows are the lines of the file."""
-        first = selection.start.y if selection.start is not None else self.view.first_line
-        last = selection.end.y if selection.end is not None else self.view.last_line
+        first = selection.start.y if selection.start is not None else self.view.lines.first
+        last = selection.end.y if selection.end is not None else self.view.lines.last
         texts: list[str] = []
         line: int | None = first
         while line is not None and line <= last and len(texts) < COPIED_LINES:
-            text = self.view.text_of(line)
+            text = self.view.lines.shown(line).text
             start, end = selection.get_span(line) or (0, 0)
             texts.append(text[start : len(text) if end == -1 else end])
-            line = self.view.next_line(line)
+            line = self.view.lines.after(line)
         return "\n".join(texts), "\n"
 
     # ------------------------------------------------------------------------------- drawing

@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Self
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -25,6 +24,7 @@ from supervisor.core.log_levels import Level
 from supervisor.core.log_search import BadPatternError, Query
 from supervisor.tui import log_words
 from supervisor.tui.log_hunt import Hunt
+from supervisor.tui.log_keys import KEYS
 from supervisor.tui.log_view import LogView, MarkedLine
 from supervisor.tui.slices import in_slices
 from supervisor.tui.widgets.find_bar import FindBar
@@ -32,6 +32,8 @@ from supervisor.tui.widgets.log_lines import LogLines
 
 PATTERN_S = 0.05
 """A pattern that takes longer than this on one line is left out there."""
+FETCHED_BYTES = 16 << 20
+"""So much older log is fetched before it is looked through."""
 TELL_EVERY_S = 0.15
 """How often work in the background says how far it is."""
 
@@ -39,34 +41,7 @@ TELL_EVERY_S = 0.15
 class LogPane(Vertical):
     """Rows of a log, and a bar at its foot. Every key calls the method that is named in its binding."""
 
-    BINDINGS = [
-        Binding("slash", "log('open_bar', 'search')", "search", id="log.search"),
-        Binding("e", "log('next_error')", "errors", id="log.next_error"),
-        Binding("f", "log('toggle_following')", "follow", id="log.follow"),
-        Binding("E", "log('previous_error')", "previous error", id="log.previous_error", show=False),
-        Binding("n", "log('next_match')", "next match", id="log.next_match", show=False),
-        Binding("N", "log('previous_match')", "previous match", id="log.previous_match", show=False),
-        Binding("ampersand", "log('open_bar', 'filter')", "show only lines with …", id="log.filter", show=False),
-        Binding("L", "log('next_level')", "all lines, warnings and errors, errors", id="log.level", show=False),
-        Binding("m", "log('next_mark')", "where the next phase began", id="log.next_mark", show=False),
-        Binding("M", "log('previous_mark')", "where the phase before began", id="log.previous_mark", show=False),
-        Binding("colon", "log('open_bar', 'line')", "go to a line", id="log.line", show=False),
-        Binding("w", "log('toggle_wrap')", "wrap long lines", id="log.wrap", show=False),
-        Binding("o", "log('open', False)", "open the log in the pager, here", id="log.open", show=False),
-        Binding("O", "log('open', True)", "open the log in the editor, here", id="log.edit", show=False),
-        Binding("space", "log('pick')", "select a line", id="log.pick", show=False),
-        Binding("shift+up", "log('extend', -1)", "select upwards", id="log.select_up", show=False),
-        Binding("shift+down", "log('extend', 1)", "select downwards", id="log.select_down", show=False),
-        Binding("escape", "log('leave')", "end the selection, the search, the filter", id="log.leave", show=False),
-        Binding("up", "log('scroll_rows', -1)", "line up", id="log.up", show=False),
-        Binding("down", "log('scroll_rows', 1)", "line down", id="log.down", show=False),
-        Binding("pageup", "log('scroll_pages', -1)", "page up", id="log.page_up", show=False),
-        Binding("pagedown", "log('scroll_pages', 1)", "page down", id="log.page_down", show=False),
-        Binding("home", "log('to_start')", "start of the log", id="log.start", show=False),
-        Binding("end", "log('follow')", "end of the log", id="log.end", show=False),
-        Binding("left", "log('pan', -1)", "left in long lines", id="log.left", show=False),
-        Binding("right", "log('pan', 1)", "right in long lines", id="log.right", show=False),
-    ]
+    BINDINGS = KEYS
 
     class Open(Message):
         """The log is to be opened in a pager or an editor at a line: `tui/outside.py` does it for a screen."""
@@ -91,6 +66,7 @@ class LogPane(Vertical):
         self._before: tuple[int, bool] = (1, True)  # where the view was when the bar was opened
         self._looking: Worker[None] | None = None
         self._told_at = 0.0
+        self._fetching = False
 
     def compose(self) -> ComposeResult:
         """Textual's hook."""
@@ -149,7 +125,12 @@ class LogPane(Vertical):
     def _show(self, *, restyle: bool = True) -> None:
         if not self.is_mounted:
             return
+        if self.view.begins_anew():
+            self._hunt.begin_anew()
+            if (filtered := self._hunt.filter) is not None:
+                self.view.lines.show_only(filtered.hits, filtered.matcher)
         self._lines.show(restyle=restyle)
+        self._hunt.look_at_gaps(self._lines.in_sight())
         self._tell()
         if not self._hunt.complete and (self._looking is None or not self._looking.is_running):
             self._looking = self.run_worker(self._look(), group="log-look", exclusive=True)
@@ -164,15 +145,15 @@ class LogPane(Vertical):
         text = log_words.subtitle(
             following=view.following,
             new_lines=view.new_lines,
-            lines=max(0, view.last_line - view.first_line + 1),
-            passing=view.count if filtered is not None else None,
+            lines=max(0, view.lines.last - view.lines.first + 1),
+            passing=view.lines.count if filtered is not None else None,
             passing_as=log_words.filter_name(query.text, query.level),
             fraction=1.0 if filtered is None else filtered.fraction,
             lost_lines=self.book.lost_lines if self.book is not None else 0,
         )
         if text != self.border_subtitle:
             self.border_subtitle = text
-        standing = self._hunt.standing(view.current)
+        standing = self._hunt.standing(view.current, fetching=self._fetching)
         if standing is not None and self._bar.purpose in ("", self._hunt.walk):
             self._bar.set_status(log_words.standing(standing))
 
@@ -202,6 +183,25 @@ class LogPane(Vertical):
             self.view.go_to(seek.found)
         self._show()
 
+    def fetch_older(self) -> None:
+        """Bring older lines that lie on the node alone, and look there too. Escape ends it with the search."""
+        self.run_worker(self._fetch_older(), group="log-fetch", exclusive=True)
+
+    async def _fetch_older(self) -> None:
+        book, missing = self.book, self._hunt.look_at_gaps()
+        self._fetching = True
+        try:
+            while book is not None and missing is not None:
+                self._tell()
+                all_there = await book.fetch_before(missing, at_most_bytes=FETCHED_BYTES)
+                before, missing = missing, self._hunt.look_at_gaps()
+                await in_slices(self._hunt.step)  # at once: the book may let it go again for newer bytes
+                if all_there or missing == before:
+                    break
+        finally:
+            self._fetching = False
+            self._show()
+
     # ------------------------------------------------------------------------------- search, errors, filter
 
     def search(self, text: str, *, regex: bool = False) -> None:
@@ -217,7 +217,7 @@ class LogPane(Vertical):
         self._show()
         # Whoever follows reads the end: the newest match. Whoever reads elsewhere: the next one from there.
         if self.view.following:
-            self._go(self.view.last_line + 1, down=False)
+            self._go(self.view.lines.last + 1, down=False)
         else:
             self._go(self.view.place.line_no - 1, down=True)
 
@@ -255,7 +255,7 @@ class LogPane(Vertical):
         if finder is None:
             self._end("filter")
         else:
-            self.view.show_only(finder.hits, finder.matcher)
+            self.view.lines.show_only(finder.hits, finder.matcher)
             self._show()
 
     @property
@@ -274,7 +274,7 @@ class LogPane(Vertical):
         if name == "search":
             self._lines.spans = None
         elif name == "filter":
-            self.view.show_all()
+            self.view.lines.show_all()
         if walked:
             self._bar.set_status("")
         self._show()
@@ -362,7 +362,7 @@ class LogPane(Vertical):
         selection = self._lines.text_selection
         if selection is not None and (found := self._lines.get_selection(selection)) is not None:
             return found[0]
-        return "\n".join(self.view.text_of(line) for line in self.view.selected_lines())
+        return "\n".join(self.view.lines.shown(line).text for line in self.view.selected_lines())
 
     def copy(self) -> int:
         """Put `selected_text()` on the clipboard; returns how many lines, 0 where nothing is selected."""
