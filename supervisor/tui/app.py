@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
@@ -26,6 +26,9 @@ from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
 from supervisor.tui.watcher import Watcher
 
+if TYPE_CHECKING:
+    from supervisor.tui.screens.start import Start, StartScreen
+
 PACE_S = 1 / 30
 """Between two batches: more pictures a second than this nobody sees, and keys wait for them."""
 REDRAW_S = 1.0
@@ -37,7 +40,8 @@ class ConsoleApp(App[int]):
     """The console of some sessions.
 
     Args:
-        watchers: the sessions; with one its screen is the first, with several their table, with none the start screen.
+        watchers: the sessions; with one its screen is the first, with several their table.
+        start: what the start screen is given, which is the first where there is no session.
         layout_name: of a layout that is kept; None: by the size of the terminal.
         config: the user's configuration folder, None: as if there were none.
         environ: of the process, by default the real one.
@@ -55,8 +59,9 @@ class ConsoleApp(App[int]):
 
     def __init__(
         self,
-        watchers: Sequence[Watcher],
+        watchers: Sequence[Watcher] = (),
         *,
+        start: Start | None = None,
         layout_name: str | None = None,
         config: Path | None = None,
         environ: Mapping[str, str] | None = None,
@@ -67,6 +72,7 @@ class ConsoleApp(App[int]):
         environ = os.environ if environ is None else environ
         self.watchers = list(watchers)
         self.farewell = ""
+        self._start = start
         self._layout_kept = layout_name
         self._layout_name = ""
         self._layout_paths: tuple[Path, ...] = ()
@@ -89,6 +95,10 @@ class ConsoleApp(App[int]):
             from supervisor.tui.screens.table import TableScreen
 
             return TableScreen(self.watchers, self.open_one)
+        if self._start is not None:
+            from supervisor.tui.screens.start import StartScreen
+
+            return StartScreen(self._start)
         return Screen()
 
     def on_mount(self) -> None:
@@ -108,6 +118,24 @@ class ConsoleApp(App[int]):
     def open_one(self, watcher: Watcher) -> None:
         """Show one session's own screen; escape there comes back."""
         self.push_screen(RunScreen(watcher))
+
+    def on_start_screen_opened(self, event: StartScreen.Opened) -> None:
+        """The start screen's message: begin with those that are new, and show them."""
+        for watcher in event.watchers:
+            if watcher not in self.watchers:
+                self.attend(watcher)
+        if len(event.watchers) == 1:
+            self.open_one(event.watchers[0])
+            return
+        from supervisor.tui.screens.table import TableScreen
+
+        self.push_screen(TableScreen(event.watchers, self.open_one, leaves=True))
+
+    def on_start_screen_demo_wanted(self) -> None:
+        """The start screen's message: the demonstration begins once this console has closed."""
+        from supervisor.tui.screens.start import DEMO_WANTED
+
+        self.run_worker(self._end(DEMO_WANTED), group="end")
 
     def attend(self, watcher: Watcher) -> None:
         """Run a session and take its stream, beside whatever screen is shown."""
@@ -219,17 +247,24 @@ def _runs(app: App[Any], screen: Screen[Any], action: str) -> Callable[[], Any]:
 
 def known_ids() -> set[str]:
     """The ids of every binding of the console: what keys.toml may name."""
-    from supervisor.tui.screens import confirm, help, run, transaction, zombies
+    from supervisor.tui.screens import confirm, help, run, start, table, transaction, zombies
     from supervisor.tui.widgets import find_bar, log_pane
 
     owners: list[type[DOMNode]] = [ConsoleApp, run.RunScreen, confirm.ConfirmScreen, help.HelpScreen]
+    owners += [table.TableScreen, start.StartScreen, start.LaunchScreen]
     owners += [transaction.TransactionScreen, zombies.ZombiesScreen, log_pane.LogPane, find_bar.FindBar]
     return {item.id for owner in owners for item in owner.BINDINGS if isinstance(item, Binding) and item.id}
 
 
-def run_console(watchers: Sequence[Watcher], *, layout_name: str | None = None, config: Path | None = None) -> int:
-    """Run the console until the user quits; returns the exit code of the command."""
-    app = ConsoleApp(watchers, layout_name=layout_name, config=config, signals=True)
+def run_console(
+    watchers: Sequence[Watcher] = (),
+    *,
+    start: Start | None = None,
+    layout_name: str | None = None,
+    config: Path | None = None,
+) -> int:
+    """Run the console until the user quits; returns the exit code of the command, or `DEMO_WANTED`."""
+    app = ConsoleApp(watchers, start=start, layout_name=layout_name, config=config, signals=True)
     code = app.run()
     for line, watcher in zip(app.farewell.splitlines(), app.watchers, strict=False):
         print(watcher.mask(line))

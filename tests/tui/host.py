@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from supervisor import resources
+from supervisor.core import events as ev
+from supervisor.tui import themes
 from supervisor.tui.pieces import text_of
+from supervisor.tui.screens.looks import Looks
+from supervisor.tui.watcher import Watcher
 
 PICTURES = os.environ.get("SUPERVISOR_TEST_PICTURES", "")
 """A folder that pictures of the screens are put into, for people to look at."""
@@ -24,17 +28,26 @@ PICTURES = os.environ.get("SUPERVISOR_TEST_PICTURES", "")
 class Host(App[Any]):
     """Shows `screen`; what it was dismissed with stands in `answers`."""
 
-    CSS_PATH = [resources.layouts() / name for name in ("base.tcss", "console.tcss", "dialogs.tcss")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, screen: Screen[Any]) -> None:
-        super().__init__()
+    def __init__(self, screen: Screen[Any], *, layout: str = "console", watchers: Sequence[Watcher] = ()) -> None:
+        super().__init__(css_path=[resources.layouts() / f"{name}.tcss" for name in ("base", layout, "dialogs")])
+        self.register_theme(themes.CALM)
+        self.theme = themes.CALM.name
         self._first = screen
+        self._watchers = watchers
         self.answers: list[Any] = []
 
     def on_mount(self) -> None:
         """Textual's hook."""
         self.push_screen(self._first, self.answers.append)
+        for watcher in self._watchers:
+            self.run_worker(watcher.drain(self._changed, 0.01))
+
+    def _changed(self, watcher: Watcher, events: Sequence[ev.AnyEvent]) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, Looks) and screen.is_mounted:
+                screen.changed(watcher, events)
 
 
 def screen_text(app: App[Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Self
 
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -280,13 +281,18 @@ class LogPane(Vertical):
         self._show()
 
     def leave(self) -> None:
-        """End what was begun last: the mouse's selection, the selection, the search or the filter."""
+        """End what was begun last: the mouse's selection, the selection, the search or the filter.
+
+        Where nothing was begun the key is the screen's, which may go back to the one below.
+        """
         if self._lines.text_selection is not None:
             self.screen.clear_selection()
         elif self.view.unselect():
             self._show()
-        else:
+        elif self._hunt.newest:
             self._end(self._hunt.newest)
+        else:
+            raise SkipAction
 
     # ------------------------------------------------------------------------------- moving
 

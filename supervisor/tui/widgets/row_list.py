@@ -24,7 +24,7 @@ class RowList(ScrollView, can_focus=True):
     """Rows of pieces, already masked and of one line each. `cursor` is the chosen row, -1 where there is none."""
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES = {f"line--{role}" for role in ROLES} | {"row-list--cursor"}
+    COMPONENT_CLASSES = {f"line--{role}" for role in ROLES} | {"row-list--cursor", "row-list--bad"}
 
     cursor: reactive[int] = reactive(-1)
 
@@ -47,6 +47,7 @@ class RowList(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._rows: list[Pieces] = []
         self._skipped: frozenset[int] = frozenset()
+        self._bad: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -59,20 +60,22 @@ class RowList(ScrollView, can_focus=True):
         """What is shown."""
         return self._rows
 
-    def show(self, rows: Sequence[Pieces], skipped: Collection[int] = ()) -> None:
+    def show(self, rows: Sequence[Pieces], skipped: Collection[int] = (), bad: Collection[int] = ()) -> None:
         """Set the rows; only those that differ are drawn again.
 
         Args:
             skipped: rows on which the cursor never stands: headings.
+            bad: rows that need a hand.
         """
         self._skipped = frozenset(skipped)
+        turned, self._bad = self._bad ^ frozenset(bad), frozenset(bad)
         if len(rows) != len(self._rows):
             self._rows = list(rows)
             self.virtual_size = Size(0, len(rows))
             self.refresh()
         else:
             for number, pieces in enumerate(rows):
-                if pieces != self._rows[number]:
+                if number in turned or pieces != self._rows[number]:
                     self._rows[number] = pieces
                     self._draw(number)
         if not self._stands(self.cursor):
@@ -128,10 +131,11 @@ class RowList(ScrollView, can_focus=True):
         number = self.scroll_offset.y + y
         if number >= len(self._rows):
             return Strip.blank(width, base)
-        chosen = self.get_component_rich_style("row-list--cursor") if number == self.cursor else None
-        segments = [Segment(text, self._style(role, chosen)) for text, role in self._rows[number]]
-        return Strip(segments).crop_extend(0, width, base if chosen is None else chosen)
+        kind = "cursor" if number == self.cursor else "bad" if number in self._bad else ""
+        ground = self.get_component_rich_style(f"row-list--{kind}") if kind else None
+        segments = [Segment(text, self._style(role, ground)) for text, role in self._rows[number]]
+        return Strip(segments).crop_extend(0, width, base if ground is None else ground)
 
-    def _style(self, role: str, chosen: Style | None) -> Style:
+    def _style(self, role: str, ground: Style | None) -> Style:
         style = self.get_component_rich_style(f"line--{role}")
-        return style if chosen is None else chosen + Style(color=style.color, bold=style.bold)
+        return style if ground is None else ground + Style(color=style.color, bold=style.bold)
