@@ -99,6 +99,26 @@ def shown(raw: bytes) -> str:
         end = start - 1
 
 
+def shown_unfinished(raw: bytes) -> str:
+    r"""The text of a line as far as it has come, `raw` being all of it and without a `\n`.
+
+    Of a bar it is what `LineSplitter` gives as living; of an ordinary line, which that one keeps back, what is there.
+    """
+    start = raw.rfind(b"\r") + 1
+    growing, size = raw[start : start + MAX_LINE_BYTES], len(raw) - start
+    if size == len(growing):
+        size = _whole_characters(growing)
+        growing = growing[:size]
+    if not start or _shows(growing, size):
+        return _text(growing, size)
+    return shown(raw[:start])
+
+
+def shown_cut(head: bytes, size: int) -> str:
+    r"""The text of a line of `size` bytes without a `\r`, of which `head` is the beginning, up to the cap or more."""
+    return _text(head[:MAX_LINE_BYTES], size)
+
+
 class LineSplitter:
     """Feed bytes in the order of the file, take lines out.
 
