@@ -106,7 +106,7 @@ def _unnamed(words: list[str]) -> int:
         if len(options.profiles) != 1:
             raise UsageError("--headless needs one PROFILE or one --url (see: supervisor --help)")
         return commands.headless_profile(options)
-    _only_without(options, "url", "json", "record", "until", "timeout", "stall", "via", "events", of="--headless")
+    _only_without(options, "url", "json", "until", "timeout", "stall", "via", "events", of="--headless")
     if not options.profiles:
         parser.print_help()
         return 2

@@ -9,11 +9,12 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.adapters.clock import SystemClock
+from supervisor.beside import masker, notifier_of, recorder_of, secrets_of
 from supervisor.core import durations
 from supervisor.core import events as ev
 from supervisor.core.wait import Limits, StatusWaiter
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from supervisor.headless.run import Options
     from supervisor.profile import Profile
     from supervisor.supervise.connection import Connection
-    from supervisor.supervise.notify import Notifier
     from supervisor.supervise.plan import Plan
     from supervisor.supervise.session import Session
 
@@ -108,19 +108,6 @@ def limits_of(options: Namespace, profile_timeout_s: float | None = None) -> Lim
         stall_s=duration(options, "stall"),
         link_timeout_s=duration(options, "link-timeout") or DEFAULT_LINK_TIMEOUT_S,
     )
-
-
-def masker(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Takes known secrets out of a line: engines print their arguments, keys and all."""
-    values = sorted({value for value in secrets if len(value) >= 4}, key=len, reverse=True)
-
-    def mask(line: str) -> str:
-        for value in values:
-            if value in line:
-                line = line.replace(value, "***")
-        return line
-
-    return mask
 
 
 def shown(options: Namespace, until: ev.Phase, limits: Limits, mask: Callable[[str], str], **more: Any) -> Options:
@@ -252,23 +239,6 @@ def links_of(loaded: Profile) -> Callable[[], Link]:
     return link_maker(loaded.node.host, loaded.node.host_key, loaded.node.keepalive_s)
 
 
-def _secrets(plan: Plan) -> list[str]:
-    found = [secret.reveal() for secret in plan.secrets]
-    return [*found, plan.api_key.reveal()] if plan.api_key is not None else found
-
-
-def notifier_of(loaded: Profile, session: Session, plan: Plan) -> tuple[Notifier, Callable[[str], str]]:
-    """Who is told of what happens to a profile's server, and what takes every secret out of a text."""
-    from supervisor.supervise.notify import Notifier
-    from supervisor.wiring import notify_plan
-
-    notify = notify_plan(loaded)
-    mask = masker([*_secrets(plan), *(secret.reveal() for secret in notify.secrets)])
-    desk = session.desk
-    notifier = Notifier(notify, profile=loaded.name, node=loaded.node.host, clock=desk.clock, mask=mask, warn=desk.warn)
-    return notifier, mask
-
-
 def headless_profile(options: Namespace, *, replace: bool = False) -> int:
     """Launch, or take over the live run; wait; exit."""
     clock = SystemClock()
@@ -279,7 +249,7 @@ def headless_profile(options: Namespace, *, replace: bool = False) -> int:
         loaded, name, clock, launch=not options.no_launch, replace=replace, force=options.force, clean=options.clean
     )
     limits = limits_of(options, loaded.ready.timeout_s)
-    notifier, mask = notifier_of(loaded, session, plan)
+    notifier, mask = notifier_of(loaded, session.desk, plan)
     whose = {"profile": loaded.name, "node": loaded.node.host}
     view = shown(options, ev.Phase(options.until or "serving"), limits, mask, **whose)
 
@@ -297,7 +267,7 @@ def status(options: Namespace) -> int:
     loaded = load_profile(options.profile, options.variant)
     session, plan = make_session(loaded, options.profile, clock, launch=False)
     limits = Limits(timeout_s=STATUS_TIMEOUT_S, timeout_from="the limit of status", link_timeout_s=20.0)
-    view = shown(options, ev.Phase.SERVING, limits, masker(_secrets(plan)), refused_exit_code=StatusWaiter.OTHER)
+    view = shown(options, ev.Phase.SERVING, limits, masker(secrets_of(plan)), refused_exit_code=StatusWaiter.OTHER)
 
     async def run() -> int:
         from supervisor.headless.run import wait
@@ -321,7 +291,9 @@ def stop(options: Namespace) -> int:
     loaded = load_profile(options.profile, options.variant)
     _, plan = make_session(loaded, options.profile, clock)
     maker = links_of(loaded)
-    return asyncio.run(run_stop(plan, maker, clock=clock, by=who(), as_json=options.json, mask=masker(_secrets(plan))))
+    return asyncio.run(
+        run_stop(plan, maker, clock=clock, by=who(), as_json=options.json, mask=masker(secrets_of(plan)))
+    )
 
 
 def logs(options: Namespace) -> int:
@@ -332,7 +304,7 @@ def logs(options: Namespace) -> int:
     loaded = load_profile(options.profile, options.variant)
     _, plan = make_session(loaded, options.profile, clock)
     maker = links_of(loaded)
-    mask = masker(_secrets(plan))
+    mask = masker(secrets_of(plan))
     return asyncio.run(run_logs(plan, maker, clock=clock, follow=options.follow, mask=mask))
 
 
@@ -350,8 +322,16 @@ def console(options: Namespace) -> int:
     session, plan = make_session(
         loaded, name, clock, launch=not options.no_launch, stays=True, force=options.force, clean=options.clean
     )
-    mask = masker(_secrets(plan))
-    watcher = Watcher(session, title=loaded.name, node=loaded.node.host, mask=mask, path=str(loaded.file))
+    notifier, mask = notifier_of(loaded, session.desk, plan)
+    watcher = Watcher(
+        session,
+        title=loaded.name,
+        node=loaded.node.host,
+        mask=mask,
+        path=str(loaded.file),
+        notifier=notifier,
+        recorder=recorder_of(options, loaded, mask),
+    )
     return run_console([watcher], layout_name=options.layout, config=profile.config_dir(os.environ))
 
 

@@ -95,8 +95,8 @@ class Notifier:
         """Feed it each batch of the stream. Starts the hooks of what is news; never waits."""
         self._tell(self._notices.take(events))
 
-    async def finish(self, hurry: asyncio.Event | None = None) -> None:
-        """Wait for the hooks under way, each of which has its limit; `hurry` ends that."""
+    async def finish(self, hurry: asyncio.Event | None = None, *, limit_s: float = HOOKS_S) -> None:
+        """Wait for the hooks under way, each of which has its limit; `hurry` ends that, and them."""
         if self._later is not None:
             self._later.cancel()
         if not self._hooks:
@@ -104,7 +104,7 @@ class Notifier:
         hurried = asyncio.create_task((hurry or asyncio.Event()).wait())
         ended = asyncio.gather(*self._hooks, return_exceptions=True)
         try:
-            await asyncio.wait((ended, hurried), timeout=HOOKS_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((ended, hurried), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (hurried, *self._hooks):
                 task.cancel()

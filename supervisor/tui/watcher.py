@@ -18,6 +18,8 @@ from supervisor.supervise.book import Book
 from supervisor.supervise.clear import Cleared
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.left_overs import LeftOvers
+from supervisor.supervise.notify import Notifier
+from supervisor.supervise.record import Recorder, record
 from supervisor.supervise.stop import Stopped
 from supervisor.supervise.witness import Witness
 from supervisor.tui.model import SessionModel
@@ -108,16 +110,29 @@ class Watcher:
         node: what the user calls the node.
         mask: takes secrets out of a text.
         path: the profile's file, empty where there is none.
+        notifier: tells the profile's hooks, and whoever has a terminal, what is news.
+        recorder: gets the whole stream, with its lines.
     """
 
     def __init__(
-        self, session: Supervised, *, title: str, node: str, mask: Callable[[str], str], path: str = ""
+        self,
+        session: Supervised,
+        *,
+        title: str,
+        node: str,
+        mask: Callable[[str], str],
+        path: str = "",
+        notifier: Notifier | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.session = session
         self.title = title
         self.node = node
         self.mask = mask
         self.path = path
+        self.notifier = notifier
+        self._recorder = recorder
+        self._recording: asyncio.Task[None] | None = None
         self.model = SessionModel(title, node, mask)
         self.book: Book | None = Book(read=session.read_log, count=session.count_log_lines, on_change=self._log_came)
         self.order: Order | None = None
@@ -178,6 +193,8 @@ class Watcher:
     async def drain(self, on_change: OnChange, pace_s: float) -> None:
         """Take the stream batch by batch, at most one in `pace_s`. Ends when the hub closes."""
         self._on_change = on_change
+        if self._recorder is not None and self._recording is None:
+            self._recording = asyncio.create_task(record(self.desk, self._recorder))
         hub = self.desk.hub
         subscription = hub.subscribe(lines=False)
         loop = asyncio.get_running_loop()
@@ -188,6 +205,7 @@ class Watcher:
             async for batch in subscription.batches():
                 began = loop.time()
                 self._take(batch)
+                self._tell(batch)
                 on_change(self, batch)
                 # What a flood costs is paid back in idle time: keys and pictures come in between.
                 await asyncio.sleep(max(pace_s, REST * (loop.time() - began)))
@@ -203,17 +221,29 @@ class Watcher:
                     book.append_line(event)
         self.model.take(batch, self.desk.hub.view, self.desk.tally.answers)
 
+    def _tell(self, batch: Sequence[ev.AnyEvent]) -> None:
+        """What is news. An order is over when what it came to has been taken too: its own stop is none."""
+        if self.notifier is not None:
+            self.notifier.take(batch)
+            if not self.busy:
+                self.notifier.order_over()
+
     def _log_came(self) -> None:
         """Older bytes that the pane has asked for."""
         self._on_change(self, LOG_CAME)
 
     async def close(self) -> None:
-        """The session's workers were cancelled: wait a moment for its connection, then let the book go."""
+        """The session's workers were cancelled: wait a moment for its connection and hooks, then let the book go."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._over.wait()
         except TimeoutError:
             pass  # the node's side ends by itself at the end of its input
+        if self._recording is not None:
+            self._recording.cancel()
+            await asyncio.gather(self._recording, return_exceptions=True)
+        if self.notifier is not None:
+            await self.notifier.finish(limit_s=CLOSE_S)
         if self.book is not None:
             self.book.close()
 
@@ -235,6 +265,8 @@ class Watcher:
         """One at a time: whoever asks looks at `busy` before."""
         order = Order(kind, self.desk.clock.now, gpus=self.desk.hub.view.gpu)
         self.order = order
+        if self.notifier is not None:
+            self.notifier.ordered(kind)
         order.alive(self.tree if kind != "clear" else ())
         try:
             done = await work(order)
