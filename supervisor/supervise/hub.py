@@ -169,16 +169,13 @@ class Subscription:
 
     def _extend(self, out: list[ev.AnyEvent], events: Iterable[LogEvent]) -> None:
         for event in events:
-            if isinstance(event, ev.Log):
-                old = out[-1] if out else None
-                dropped = self._dropped
+            if not isinstance(event, ev.Log):
+                out.append(event)
+                continue
+            if self._dropped:
+                event = msgspec.structs.replace(event, dropped=self._dropped + event.dropped)
                 self._dropped = 0
-                if isinstance(old, ev.Log) and redraws(event, old):
-                    out.pop()
-                    dropped += old.dropped
-                if dropped:
-                    event = msgspec.structs.replace(event, dropped=dropped + event.dropped)
-            out.append(event)
+            _put_line(out, event)
 
     async def batches(self) -> AsyncIterator[list[ev.AnyEvent]]:
         """Batches until the hub closes."""
@@ -206,6 +203,16 @@ def _sample_kind(event: ev.AnyEvent) -> Hashable | None:
             return tag if tag in ("gpu", "holders", "metrics") else None
 
 
+def _put_line(out: list[ev.AnyEvent], line: ev.Log) -> None:
+    """Behind what is there, or in place of the same line as it was drawn before."""
+    old = out[-1] if out else None
+    if isinstance(old, ev.Log) and redraws(line, old):
+        out.pop()
+        if old.dropped:
+            line = msgspec.structs.replace(line, dropped=old.dropped + line.dropped)
+    out.append(line)
+
+
 class _Tail:
     """The newest of the log, for whoever comes later."""
 
@@ -224,7 +231,7 @@ class _Tail:
         self.events.append(event)
         self._count(event, 1)
         while len(self.events) > 1 and (
-            self._bytes > LOG_TAIL_BYTES or self._lines - _lines_of(self.events[0]) >= LOG_TAIL_LINES
+            self._bytes > LOG_TAIL_BYTES or self._lines - _lines_of(self.events[0]) > LOG_TAIL_LINES
         ):
             self._count(self.events.popleft(), -1)
             self._cut = True
@@ -235,11 +242,11 @@ class _Tail:
 
     def lines(self) -> tuple[LogLines, tuple[ev.Log, ...]]:
         """The newest lines, and what goes on from there."""
-        reader = Subscription(View(), LogLines(clean=not self._cut))
-        reader._log.extend((0, event) for event in self.events)
-        lines = tuple(event for event in reader.take() if isinstance(event, ev.Log))
-        assert reader._lines is not None
-        return reader._lines, lines[-LOG_TAIL_LINES:]
+        reader, out = LogLines(clean=not self._cut), list[ev.AnyEvent]()
+        for event in self.events:
+            for line in reader.take(event) if isinstance(event, ev.LogBlock) else (event,):
+                _put_line(out, line)
+        return reader, tuple(event for event in out[-LOG_TAIL_LINES:] if isinstance(event, ev.Log))
 
 
 def _lines_of(event: LogEvent) -> int:

@@ -15,8 +15,18 @@ from supervisor.core.events import LinkState, Phase, Verdict
 from supervisor.core.gpu import Coverage, Driver, DriverState
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.supervise.desk import Desk
-from supervisor.supervise.hub import LOG_TAIL_LINES, QUEUE_EVENTS, Hub, Subscription, View
+from supervisor.supervise.hub import (
+    LOG_TAIL_BYTES,
+    LOG_TAIL_LINES,
+    QUEUE_BYTES,
+    QUEUE_EVENTS,
+    SLICE_BYTES,
+    Hub,
+    Subscription,
+    View,
+)
 from supervisor.testing import ManualClock
+from tests.core.test_block_reader import blocks_of
 
 
 def log(n: int, *, living: bool = False, dropped: int = 0) -> ev.Log:
@@ -293,3 +303,136 @@ def test_no_title_of_a_process_drives_a_terminal() -> None:
     view = desk.hub.view
     assert "\x1b" not in str(view.changes[-1].evidence) + view.warnings[-1].text
     assert "owned" not in view.changes[-1].evidence[0].text
+
+
+# ------------------------------------------------------------------------------------------------- the log in blocks
+
+
+LINES = b"".join(b"line %d of a log that floods\n" % n for n in range(1, 2_001))
+CUTS = st.lists(st.integers(0, 1 << 20), max_size=12)
+TEXT = st.lists(st.sampled_from([b"\n", b"\n", b"\r", b"word", b" 45%|##", b"\r\n"]), max_size=40).map(b"".join)
+
+
+def texts(events: Sequence[ev.AnyEvent]) -> list[tuple[int | None, str]]:
+    return [(event.line_no, event.text) for event in events if isinstance(event, ev.Log) and not event.living]
+
+
+@given(data=TEXT, cuts=CUTS, when=st.integers(0, 14), rhythm=st.sets(st.integers(0, 14)))
+def test_who_wants_lines_gets_every_line_once(data: bytes, cuts: list[int], when: int, rhythm: set[int]) -> None:
+    """Whenever he comes, and however he reads: what the view's tail began, the stream goes on with."""
+    hub, whole = Hub(), Hub().subscribe()
+    subscription, got = None, list[ev.AnyEvent]()
+    for number, block in enumerate(blocks_of(data, cuts)):
+        if number == when:
+            subscription = hub.subscribe()
+        hub.publish(block)
+        whole.push(block)
+        if number in rhythm and subscription is not None:
+            got += subscription.take()
+    subscription = subscription or hub.subscribe()
+    got = [*subscription.view.log, *got, *subscription.take()]
+    assert texts(got) == texts(whole.take())
+    assert sum(event.dropped for event in got if isinstance(event, ev.Log)) == 0
+
+
+@given(cuts=CUTS, when=st.integers(0, 14))
+def test_who_takes_blocks_gets_every_byte_once(cuts: list[int], when: int) -> None:
+    hub, blocks = Hub(), blocks_of(LINES[:5000], cuts)
+    for block in blocks[:when]:
+        hub.publish(block)
+    subscription = hub.subscribe(lines=False)
+    for block in blocks[when:]:
+        hub.publish(block)
+    got = [*subscription.view.blocks, *subscription.take()]
+    assert b"".join(event.data for event in got if isinstance(event, ev.LogBlock)) == LINES[:5000]
+    assert subscription.view.log == ()
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_reader_that_never_reads_loses_the_oldest_blocks_alone(lines: bool) -> None:
+    hub = Hub()
+    subscription = hub.subscribe(lines=lines)
+    data = LINES * (3 * QUEUE_BYTES // len(LINES))
+    blocks = blocks_of(data, range(0, len(data), 65_536))
+    others: list[ev.AnyEvent] = []
+    for number, block in enumerate(blocks):
+        hub.publish(block)
+        if number % 10 == 0:
+            others += [phase(number), warning(number)]
+            hub.publish(others[-2])
+            hub.publish(others[-1])
+    got = subscription.take()
+    assert [event for event in got if isinstance(event, ev.PhaseChanged | ev.Warning_)] == others
+    logs = [event for event in got if isinstance(event, ev.Log)]
+    kept = [event for event in got if isinstance(event, ev.LogBlock)]
+    if lines:
+        assert not kept
+        assert sum(log.dropped for log in logs) + len(logs) == data.count(b"\n")
+        assert logs[0].dropped == (logs[0].line_no or 0) - 1, "the gap is told where it is"
+        assert logs[-1].line_no == data.count(b"\n"), "the newest are kept"
+        assert sum(len(log.text) + 1 for log in logs) > QUEUE_BYTES - 2 * 65_536
+    else:
+        assert not logs
+        assert QUEUE_BYTES - 65_536 < sum(len(block.data) for block in kept) <= QUEUE_BYTES
+        assert b"".join(block.data for block in kept) == data[kept[0].offset :]
+    assert subscription.take() == []
+
+
+def test_a_block_that_began_another_file_falls_out_and_the_next_one_says_so() -> None:
+    hub = Hub()
+    subscription = hub.subscribe(lines=False)
+    size = QUEUE_BYTES // 2
+    for number in range(6):
+        hub.publish(
+            ev.LogBlock(
+                at=0, data=b"x" * size, offset=size * (number - 2 if number > 1 else number), line_no=1, lines=0,
+                fresh=number in (0, 2),
+            )
+        )  # fmt: skip
+    kept = [event for event in subscription.take() if isinstance(event, ev.LogBlock)]
+    assert [(block.offset, block.fresh) for block in kept] == [(2 * size, True), (3 * size, False)]
+
+
+def test_the_tail_for_a_newcomer_is_bounded_in_lines_and_in_bytes() -> None:
+    hub = Hub()
+    for block in blocks_of(LINES, range(0, len(LINES), 100)):
+        hub.publish(block)
+    tail = hub.log_tail()
+    assert [line.line_no for line in tail] == list(range(1001, 2001))
+    assert tail[0].text == "line 1001 of a log that floods"
+    assert hub.subscribe().view.log == tail
+    blocks = hub.subscribe(lines=False).view.blocks
+    assert sum(block.lines for block in blocks) < LOG_TAIL_LINES + 10
+    for number in range(100):
+        hub.publish(ev.LogBlock(at=0, data=b"y" * 65_536, offset=len(LINES) + 65_536 * number, line_no=2001, lines=0))
+    blocks = hub.subscribe(lines=False).view.blocks
+    assert sum(len(block.data) for block in blocks) <= LOG_TAIL_BYTES
+    assert hub.log_tail() == ()
+
+
+@pytest.mark.asyncio
+async def test_a_flood_that_is_made_into_lines_lets_others_run() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    data = LINES * 40
+    for block in blocks_of(data, range(0, len(data), 65_536)):
+        hub.publish(block)
+    hub.publish(finding(2))
+    hub.close()
+    turns, batches = 0, []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(count())
+    async for batch in subscription.batches():
+        batches.append(batch)
+    task.cancel()
+    assert turns >= len(batches) - 1 >= len(data) // (SLICE_BYTES + 65_536)
+    events = [event for batch in batches for event in batch]
+    assert texts(events)[-1] == (80_000, "line 2000 of a log that floods")
+    assert len(texts(events)) == 80_000
+    assert events[-1] == finding(2)
