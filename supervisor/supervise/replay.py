@@ -38,6 +38,8 @@ LOOKED_AT_LINES = 200
 """Where none of the first lines is one of ours, the file is no record."""
 TOLD_BAD_LINES = 5
 EVENTS_AT_A_TIME = 512
+TURNS = 3
+"""Of the loop after an event that a newer one may take the place of: a reader that waits has each of them."""
 REST_S = 0.01
 """After so many events without a pause of their own: a front end that draws must keep up, or lines fall out."""
 
@@ -190,8 +192,11 @@ class ReplaySession:
                 at_once = await self._wait_until(last_at, at_once)
                 if isinstance(line.event, ev.Summary):
                     summary = line.event
-                else:
-                    desk.tell(line.event)
+                    continue
+                desk.tell(line.event)
+                if not isinstance(line.event, ev.Log) or line.event.living:
+                    for _ in range(TURNS):
+                        await asyncio.sleep(0)
         if self.bad_lines > TOLD_BAD_LINES:
             desk.warn(f"{self.bad_lines} lines of the recording could not be read")
         clock.stand(last_at)

@@ -166,7 +166,7 @@ async def test_the_view_is_what_a_console_had(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_very_many_lines_at_once_reach_a_reader_that_draws(tmp_path: Path) -> None:
     """A reader at thirty pictures a second loses none of them, which it would if all came at once."""
-    count = 20_000
+    count = 8_000
     path = write(tmp_path / "r", [log(T0, number) for number in range(1, count + 1)])
     base = Base()
     session = ReplaySession(str(path), clock=base)
