@@ -267,11 +267,19 @@ def detail(model: SessionModel, now: float, width: int, height: int, *, busy: st
 # ------------------------------------------------------------------------------------------------ the wall
 
 
+def _about(model: SessionModel, told: Summary) -> str:
+    """How long the phase has lasted, as it is read from afar: seconds that run would paint every tile each second."""
+    if not model.view.changes:
+        return ""
+    minutes = int(told.since_s) // 60
+    return age(told.since_s) if not minutes else f"{minutes} min" if minutes < 100 else age(max(3600.0, told.since_s))
+
+
 def tile(model: SessionModel, now: float, width: int, height: int, *, busy: str = "") -> Pieces:
     """One profile as a tile: its state in letters as large as there is room for."""
     told = summary(model, now)
     word, role = state(model, told, busy)
-    first = spread(((told.title, "strong"),), ((since(model, told), "plain"),), width)
+    first = spread(((told.title, "strong"),), ((_about(model, told), "plain"),), width)
     below: list[Pieces] = [fit((told.trouble,), width)] if told.trouble[0] else []
     below += [_tile_load(model, told, width), fit(((told.node, "dim"),), width)]
     below = [line for line in below if line]

@@ -7,10 +7,9 @@ from textual.geometry import Size
 from textual.message import Message
 
 from supervisor.tui import format_profiles
+from supervisor.tui.pieces import Pieces
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.line import Line
-
-TONES = ("bad", "warn", "good", "now", "waiting", "strong", "dim")
 
 
 class Tile(Line):
@@ -33,6 +32,10 @@ class Tile(Line):
     def __init__(self, number: int) -> None:
         super().__init__(str)  # what it is given has passed the session's own mask
         self._number = number
+        self._tone = ""
+
+    def watch_pieces(self, before: Pieces, after: Pieces) -> None:
+        """Textual's hook: the grid gives it its size, so nothing around it ever moves."""
 
     def show(self, watcher: Watcher, size: Size) -> None:
         """Set what it says of a session, in so much room."""
@@ -41,9 +44,9 @@ class Tile(Line):
         model, busy = watcher.model, watcher.busy
         now = watcher.desk.clock.now()
         self.pieces = format_profiles.tile(model, now, size.width, size.height, busy=busy)
-        tone = format_profiles.tone(model, busy)
-        for name in TONES:
-            self.set_class(name == tone, f"-{name}")
+        if (tone := format_profiles.tone(model, busy)) != self._tone:
+            self.remove_class(f"-{self._tone}").add_class(f"-{tone}")
+            self._tone = tone
 
     def on_click(self, _event: events.Click) -> None:
         """Textual's hook."""
