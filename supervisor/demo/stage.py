@@ -133,6 +133,7 @@ class Stage:
                 self.left_over = LeftOver(self.gpus, self.folder / "state", self._lock)
                 await self.left_over.start()
             await self.node.start()
+            self._link_programs()
         except BaseException:
             await self.__aexit__()
             raise
@@ -192,13 +193,20 @@ class Stage:
     def _simulated_command(self, port: int) -> list[str]:
         play, gpus = self.play, self.gpus
         assert gpus is not None
-        argv = [sys.executable, str(resources.simulated_engine()), play.engine, "--model-path", MODEL]
+        argv = ["./python3", resources.simulated_engine().name, play.engine, "--model-path", MODEL]
         argv += ["--port", str(port), "--tp", str(COUNT), "--enable-metrics"]
         argv += ["--sim-load", f"{play.timeline.load_s:g}", "--sim-warm", f"{play.timeline.warm_s:g}"]
         argv += ["--sim-health-delay", f"{play.timeline.health_s:g}", "--sim-traffic", str(CLIENTS)]
         argv += ["--sim-card", f"{CARD_GIB:.2f}", "--sim-weights", f"{WEIGHTS_GIB:g}", "--sim-kv", f"{KV_GIB:g}"]
         argv += ["--sim-gpus", str(gpus.folder), "--sim-while", str(self._lock)]
         return [*argv, "--sim-fault", play.fault] if play.fault else argv
+
+    def _link_programs(self) -> None:
+        """In the node's home, so that what is shown of the command is not all paths."""
+        engine = resources.simulated_engine()
+        (self.node.home / "python3").symlink_to(sys.executable)
+        for path in (engine, engine.parent / "simulated"):
+            (self.node.home / path.name).symlink_to(path)
 
     def _real_command(self, port: int) -> list[str]:
         program = shutil.which(REAL_PROGRAM)
