@@ -15,7 +15,9 @@ TAIL_BYTES = 64 * 1024
 
 HALF_WORD_CHARS = 1024
 """Longer secrets have a blank in them."""
-_CSI = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+_CSI = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
+_CSI_BYTES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+_BLANK = re.compile(r"^[^\S\n]+$", re.MULTILINE)
 # What `sanitise` works on beside CSI: controls but \n, C1, bidirectional marks and separators.
 _ODD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _PLAIN_BYTES = bytes([0x0A, *range(0x20, 0x7F)])
@@ -52,21 +54,27 @@ def shown_text(data: bytes, mask: Callable[[str], str]) -> str:
 
 def _shown(data: bytes) -> str:
     """`data` ends in a newline, what comes back does not."""
-    plain = data
-    if b"\x1b" in data:
-        plain = _CSI.sub(b"", data)
-    if b"\r" in plain:
-        plain = plain.replace(b"\r\n", b"\n")
     if len(data) > MAX_LINE_BYTES and _has_long_line(data):
         raw = data[:-1].split(b"\n")
         return "\n".join(shown_line(line) if len(line) > MAX_LINE_BYTES else _shown(line + b"\n") for line in raw)
-    if not plain.translate(None, _PLAIN_BYTES):
-        return plain[:-1].decode("ascii")
-    text = plain[:-1].decode("utf-8", "replace")
-    if not _ODD.search(text):
+    returned = b"\r" in data
+    plain = data.replace(b"\r\n", b"\n") if returned else data
+    if plain.isascii():
+        plain = _CSI_BYTES.sub(b"", plain) if b"\x1b" in plain else plain
+        odd = bool(plain.translate(None, _PLAIN_BYTES))
+        text = plain[:-1].decode("ascii")
+    else:
+        # Decoded first: bytes that an escape sequence keeps apart must not become one character.
+        text = plain[:-1].decode("utf-8", "replace")
+        text = _CSI.sub("", text) if "\x1b" in text else text
+        odd = bool(_ODD.search(text))
+    if not odd and not (returned and _BLANK.search(text)):
         return text
     raw = data[:-1].split(b"\n")
-    return "\n".join(shown_line(raw[at]) if _ODD.search(line) else line for at, line in enumerate(text.split("\n")))
+    return "\n".join(
+        shown_line(raw[at]) if _ODD.search(line) or (b"\r" in raw[at] and not line.strip()) else line
+        for at, line in enumerate(text.split("\n"))
+    )
 
 
 def _has_long_line(data: bytes) -> bool:

@@ -100,6 +100,13 @@ class LogView:
         self.open(book)
         return True
 
+    def show_all(self) -> None:
+        """No filter: the current line stays in sight, else the one at the top of the screen."""
+        current = self.current if self.current is not None and self.sees(self.current) else None
+        self.lines.show_all()
+        if current is not None and not self.following:
+            self.go_to(current)
+
     # ------------------------------------------------------------------------------- lines and their rows
 
     @property
@@ -151,8 +158,12 @@ class LogView:
         line = self.lines.nearest(self._place.line_no)
         if line is None:
             return Place(self.lines.first)
-        place = self._place if line == self._place.line_no else Place(line)
-        return min(Place(line, min(place.skip, self._height(line) - 1)), end)
+        if line != self._place.line_no:
+            return min(Place(line), end)
+        place = Place(line, min(self._place.skip, self._height(line) - 1))
+        if place > end:
+            self._place = place = end  # for good: what comes at the end must not move it down again
+        return place
 
     def _end_place(self) -> Place:
         line = self.lines.nearest(self.lines.last)

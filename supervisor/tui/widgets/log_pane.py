@@ -275,7 +275,7 @@ class LogPane(Vertical):
         if name == "search":
             self._lines.spans = None
         elif name == "filter":
-            self.view.lines.show_all()
+            self.view.show_all()
         if walked:
             self._bar.set_status("")
         self._show()
