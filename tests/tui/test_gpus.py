@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from supervisor.core.gpu import Coverage, Driver, DriverState, Gpu, GpuState, Memory, Use
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.core.holder import Holder, HolderClass
 from supervisor.tui import format, format_gpus
-from supervisor.tui.widgets.line import Line
-from tests.tui.fakes import FakeSession
-from tests.tui.test_console import SMALL, TREE, WIDE, console, shows, until
+from tests.tui.consoles import TREE
 
 GIB = 1 << 30
 
@@ -63,19 +59,3 @@ def test_ages_go_on_while_nothing_is_told() -> None:
     """The node tells the tree when it changes: a dialog after an hour of serving said "1 s"."""
     said = "".join(piece for piece, _role in format.victims(TREE, older_s=3600.0))
     assert "1:06:41" in said and "1:00:07" in said and "GPU memory" not in said
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("size", [SMALL, WIDE])
-async def test_the_console_shows_memory_and_whose_it_is_before_a_stop(size: tuple[int, int]) -> None:
-    session = FakeSession(tree=TREE)
-    app = console(session)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        session.loading()
-        await until(pilot, shows(app, "64 %"))
-        assert not app.query_one("#gpus", Line).display  # no GPU was seen: no empty line
-        session.desk.tell(look(session.clock.now(), 70, 10, ours_gib=71))
-        await until(pilot, shows(app, "gpus    █▂  80.0 GiB of 160.0 GiB · this run 71.0 GiB"))
-        await pilot.press("k")
-        await until(pilot, shows(app, "GPU memory", "80.0 GiB  sglang::scheduler_TP0", "–  python3 -m"))
-        await pilot.press("n")

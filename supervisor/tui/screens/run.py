@@ -220,7 +220,7 @@ class RunScreen(Looks, Screen[None]):
         """Copy what is selected in the log, else the finding as a report, else the line that stands there."""
         text = self.pane.selected_text()
         what = "what is selected"
-        if not text and self._panel.report is not None:
+        if not self._selected(text) and self._panel.report is not None:
             text, what = format_run.report(self.watcher.model), "the report"
         if not text:
             ordering.say(
@@ -230,6 +230,12 @@ class RunScreen(Looks, Screen[None]):
         self.app.copy_to_clipboard(self.watcher.mask(text))
         lines = text.count("\n") + 1
         ordering.say(self.app, self.watcher, f"Copied {what}: {lines} {'line' if lines == 1 else 'lines'}.")
+
+    def _selected(self, text: str) -> bool:
+        """Whether somebody selected it: a line that is only the current one is not worth more than a finding."""
+        view = self.pane.view
+        picked = view.current is not None and view.selects(view.current)
+        return bool(self.selections) or picked or "\n" in text
 
     # ------------------------------------------------------------------------------- room
 
