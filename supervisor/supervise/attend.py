@@ -83,6 +83,11 @@ class Attendance:
         """The run that is attended."""
         return self._run
 
+    @property
+    def log_path(self) -> str:
+        """The log's file on the node, empty where the run has none."""
+        return self._run.position.path or ""
+
     async def attend(self) -> None:
         """Attend over the present connection. Raises `UnreachableError` when it breaks; never returns."""
         client = self._connection.client

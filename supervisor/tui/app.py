@@ -22,12 +22,14 @@ from textual.screen import Screen
 
 from supervisor.core import events as ev
 from supervisor.tui import format, glyphs, keys, layout, ordering, themes
+from supervisor.tui.announcing import Announcing
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
 from supervisor.tui.watcher import Watcher
 
 if TYPE_CHECKING:
     from supervisor.tui.screens.start import Start, StartScreen
+    from supervisor.tui.widgets.log_pane import LogPane
 
 PACE_S = 1 / 30
 """Between two batches: more pictures a second than this nobody sees, and keys wait for them."""
@@ -79,6 +81,8 @@ class ConsoleApp(App[int]):
         self._config = config
         self._signals = signals
         self._told: set[str] = set()
+        self._environ = environ
+        self._announcing = Announcing(self._write, environ)
         self._ascii.enabled = glyphs.needs_ascii(environ, locale.getpreferredencoding(False))
         for theme in themes.OWN:
             self.register_theme(theme)
@@ -141,6 +145,7 @@ class ConsoleApp(App[int]):
         """Run a session and take its stream, beside whatever screen is shown."""
         if watcher not in self.watchers:
             self.watchers.append(watcher)
+        self._announcing.attend(watcher)
         self.run_worker(watcher.drain(self._changed, PACE_S), group="stream")
         ordering.supervise(self, watcher)
 
@@ -150,9 +155,16 @@ class ConsoleApp(App[int]):
                 screen.changed(watcher, events)
 
     def _look(self) -> None:
+        self._announcing.look(self.watchers)
         for screen in self.screen_stack:
             if isinstance(screen, Looks) and screen.is_mounted:
                 screen.look()
+
+    def _write(self, text: str) -> None:
+        """To the terminal as it is: its bell, its title."""
+        if self._driver is not None:
+            self._driver.write(text)
+            self._driver.flush()
 
     # ------------------------------------------------------------------------------- looks
 
@@ -207,6 +219,17 @@ class ConsoleApp(App[int]):
         foot = help_foot(str(self._config)) if self._config is not None else ()
         self.push_screen(HelpScreen(known_keys(self.screen), foot=foot))
 
+    def on_log_pane_open(self, event: LogPane.Open) -> None:
+        """A log's message: it is to be opened in another program, at this line."""
+        self.run_worker(self._open_log(event), group="open", exclusive=True)
+
+    async def _open_log(self, event: LogPane.Open) -> None:
+        from supervisor.tui.outside import open_log
+
+        problem = await open_log(self, event.pane.view, event.line_no, editor=event.editor, environ=self._environ)
+        if problem:
+            self.notify(problem, severity="warning", markup=False)
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Textual's hook: the palette has every key of the screen, the layouts and the themes."""
         seen: set[str] = set()
@@ -233,6 +256,7 @@ class ConsoleApp(App[int]):
             format.farewell(watcher.desk.hub.view, watcher.title, watcher.node, watcher.busy)
             for watcher in self.watchers
         )
+        self._announcing.end()
         self.workers.cancel_group(self, ordering.SUPERVISING)
         await asyncio.gather(*(watcher.close() for watcher in self.watchers))
         self.exit(code)

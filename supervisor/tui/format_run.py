@@ -4,6 +4,9 @@ wall layout. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from supervisor.core import events as ev
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
@@ -52,6 +55,29 @@ def report(model: SessionModel) -> str:
         head.append(f"{clock_time(change.at)} {ev.LABELS[change.to]}: {words}")
     found = format_finding.report(view, model.error)
     return model.mask("\n".join([*head, text_of(found.pieces) if found is not None else ""]).rstrip())
+
+
+_SIGNS = {
+    Phase.IDLE: "○",
+    Phase.SERVING: "✔",
+    Phase.DEGRADED: "▲",
+    Phase.FAILED: "✘",
+    Phase.STOPPING: "■",
+    Phase.STOPPED: "■",
+}
+
+
+def window_title(models: Sequence[SessionModel]) -> str:
+    """What a window is called: "✔ serving · kimi", "✘ 1 failed, 3 serving"; masked. It changes with a phase alone."""
+    if len(models) == 1:
+        model = models[0]
+        phase = model.view.phase
+        word = "left alone" if model.error else ev.LABELS[phase]
+        return f"{'✘' if model.error else _SIGNS.get(phase, '●')} {word} · {model.mask(model.title)}"
+    counts = Counter(Phase.FAILED if model.error else model.view.phase for model in models)
+    order = sorted(counts, key=lambda phase: (phase is not Phase.FAILED, phase is not Phase.DEGRADED, phase.value))
+    sign = _SIGNS.get(order[0], "●") if order else "○"
+    return f"{sign} " + ", ".join(f"{counts[phase]} {ev.LABELS[phase]}" for phase in order)
 
 
 def wall(model: SessionModel, now: float, width: int, height: int) -> Pieces:

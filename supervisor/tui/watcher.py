@@ -43,6 +43,10 @@ class Attended(Protocol):
     def tree_at(self) -> float:
         """When that was: their ages have gone on since."""
 
+    @property
+    def log_path(self) -> str:
+        """The log's file on the node."""
+
     async def verify_again(self) -> None:
         """Ask for a generation at the next look."""
 
@@ -162,6 +166,12 @@ class Watcher:
         """How long ago the node told the processes: their ages have gone on since."""
         attendance = self.session.attendance
         return max(0.0, self.desk.clock.now() - attendance.tree_at) if attendance is not None else 0.0
+
+    @property
+    def log_path(self) -> str:
+        """The attended run's log on its node, empty while there is none."""
+        attendance = self.session.attendance
+        return attendance.log_path if attendance is not None else ""
 
     @property
     def busy(self) -> str:

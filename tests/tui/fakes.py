@@ -43,6 +43,7 @@ class FakeAttendance:
         self.tree = tuple(tree)
         self._clock = clock
         self.verified_again = 0
+        self.log_path = "/data/logs/kimi.log"
 
     @property
     def tree_at(self) -> float:

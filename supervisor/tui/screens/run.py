@@ -139,6 +139,7 @@ class RunScreen(Looks, Screen[None]):
         self.set_class(model.trail.metrics is not None and view.phase in _HELD, "-metrics")
         self._look_at_tables(now)
         self.pane.marks = tuple(model.marks)
+        self.pane.path = model.mask(self.watcher.log_path)
 
     def _look_at_tables(self, now: float) -> None:
         model = self.watcher.model
