@@ -21,7 +21,7 @@ exit codes: 0 reached, 1 the server failed, 2 wrong command line or profile, 3 t
 `status`: 0 serving, 1 failed or degraded, 5 any other. `zombies`: 0 none left, 1 some.
 
 commands:
-  supervisor [PROFILE]                          the console
+  supervisor [PROFILE…]                         the console; of several: a table of all; of none: a start screen
   supervisor --headless PROFILE                 launch, or take over the live run; wait; exit
   supervisor --headless --url URL [--via HOST]  wait for any endpoint, no profile needed
   supervisor [--headless] --replay FILE         play a record back; nothing is connected to
@@ -76,7 +76,7 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"supervisor {__version__} (inference-supervisor)")
         return 0
-    from supervisor.commands import COMMANDS
+    from supervisor.building import COMMANDS
 
     if words and words[0] in COMMANDS:
         return _named(words[0], words[1:])
@@ -107,12 +107,16 @@ def _unnamed(words: list[str]) -> int:
             raise UsageError("--headless needs one PROFILE or one --url (see: supervisor --help)")
         return commands.headless_profile(options)
     _only_without(options, "url", "json", "until", "timeout", "stall", "via", "events", of="--headless")
-    if not options.profiles:
+    from supervisor import consoles
+
+    if options.profiles:
+        return consoles.console(options)
+    if not consoles.is_terminal():
         parser.print_help()
         return 2
-    if len(options.profiles) > 1:
-        raise UsageError("one PROFILE at a time for now: the table of several comes with a later version")
-    return commands.console(options)
+    _only_without(options, "variant", "record", of="a PROFILE")
+    code = consoles.start(options)
+    return _named("demo", []) if code is None else code
 
 
 def _replay(options: argparse.Namespace) -> int:

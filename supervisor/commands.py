@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.adapters.clock import SystemClock
-from supervisor.beside import masker, notifier_of, recorder_of, secrets_of
+from supervisor.beside import masker, notifier_of, secrets_of
+from supervisor.building import link_maker, links_of, load_profile, make_session, who
 from supervisor.core import durations
 from supervisor.core import events as ev
 from supervisor.core.wait import Limits, StatusWaiter
@@ -25,51 +25,16 @@ if TYPE_CHECKING:
     from supervisor.core.engine import Engine
     from supervisor.headless.nodes import Node
     from supervisor.headless.run import Options
-    from supervisor.profile import Profile
     from supervisor.supervise.connection import Connection
-    from supervisor.supervise.plan import Plan
-    from supervisor.supervise.session import Session
 
 Handler = Callable[[Namespace], int]
-
-COMMANDS = ("status", "logs", "stop", "restart", "gpus", "zombies", "demo")
-"""The commands that have a name; each is a function of this module."""
 
 DEFAULT_TIMEOUT_S = 1800.0
 DEFAULT_LINK_TIMEOUT_S = 300.0
 STATUS_TIMEOUT_S = 45.0
-LOCAL = "local"
 
 
 # ------------------------------------------------------------------------------------------- shared parts
-
-
-def who() -> str:
-    """Who asks, for the records on the node."""
-    import getpass
-
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = str(os.getuid())
-    return f"{user}@{os.uname().nodename}"
-
-
-def link_maker(host: str, host_key: str | None = None, keepalive_s: float | None = None) -> Callable[[], Link]:
-    """Makes links to a node; the target is checked here, before anything is done."""
-    if host == LOCAL:
-        from supervisor.adapters.local import LocalLink
-
-        return LocalLink
-    from supervisor.adapters.ssh import SshLink
-
-    def make() -> Link:
-        if keepalive_s is None:
-            return SshLink(host, host_key=host_key)
-        return SshLink(host, host_key=host_key, keepalive_s=keepalive_s)
-
-    make()  # a malformed target is told now
-    return make
 
 
 def engine_of(name: str | None) -> Engine:
@@ -211,34 +176,6 @@ def _names_a_profile(text: str) -> bool:
 # ------------------------------------------------------------------------------------------- profiles
 
 
-def load_profile(text: str, variant: str | None) -> Profile:
-    """Find and load a profile."""
-    from supervisor import profile
-    from supervisor.engines import loader
-
-    path = profile.find(text, cwd=Path.cwd(), config_dir=profile.config_dir(os.environ), commands=COMMANDS)
-    return profile.load(path, variant=variant, engines=(*loader.names(), loader.GENERIC))
-
-
-def make_session(loaded: Profile, name: str, clock: SystemClock, **more: Any) -> tuple[Session, Plan]:
-    """The session of one profile. `name` is what the user typed."""
-    from supervisor.supervise.session import Session
-    from supervisor.wiring import plan_of
-
-    plan = plan_of(loaded, name)
-    session = Session(plan, links_of(loaded), clock=clock, by=who(), **more)
-    for text in loaded.warnings:
-        session.desk.warn(text)
-    if loaded.dropped:
-        session.desk.warn(f"variant {loaded.variant} drops: {' '.join(loaded.dropped)}")
-    return session, plan
-
-
-def links_of(loaded: Profile) -> Callable[[], Link]:
-    """Makes links to a profile's node."""
-    return link_maker(loaded.node.host, loaded.node.host_key, loaded.node.keepalive_s)
-
-
 def headless_profile(options: Namespace, *, replace: bool = False) -> int:
     """Launch, or take over the live run; wait; exit."""
     clock = SystemClock()
@@ -306,33 +243,6 @@ def logs(options: Namespace) -> int:
     maker = links_of(loaded)
     mask = masker(secrets_of(plan))
     return asyncio.run(run_logs(plan, maker, clock=clock, follow=options.follow, mask=mask))
-
-
-def console(options: Namespace) -> int:
-    """The interactive console on one profile."""
-    if not sys.stdin.isatty() or not sys.stdout.isatty():
-        raise UsageError("the console needs a terminal; for scripts: supervisor --headless PROFILE")
-    from supervisor import profile
-    from supervisor.tui.app import run_console
-    from supervisor.tui.watcher import Watcher
-
-    clock = SystemClock()
-    name = options.profiles[0]
-    loaded = load_profile(name, options.variant)
-    session, plan = make_session(
-        loaded, name, clock, launch=not options.no_launch, stays=True, force=options.force, clean=options.clean
-    )
-    notifier, mask = notifier_of(loaded, session.desk, plan)
-    watcher = Watcher(
-        session,
-        title=loaded.name,
-        node=loaded.node.host,
-        mask=mask,
-        path=str(loaded.file),
-        notifier=notifier,
-        recorder=recorder_of(options, loaded, mask),
-    )
-    return run_console([watcher], layout_name=options.layout, config=profile.config_dir(os.environ))
 
 
 # ------------------------------------------------------------------------------------------- nodes
