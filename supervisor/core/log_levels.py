@@ -36,8 +36,8 @@ _WORD = re.compile(
     r"""
     (?<![\w.=/-])(?:
         (?P<calm>TRACE|DEBUG|VERBOSE|INFO|NOTICE)\b
-      | (?P<warn>WARN(?:ING)?\b|(?i:warn(?:ing)?):)
-      | (?P<bad>(?:ERROR|FATAL|CRITICAL|PANIC)\b|(?i:(?:fatal\ )?error|fatal|critical|panic):)
+      | (?P<warn>WARN(?:ING)?\b|(?i:warn(?:ing)?):(?!:))
+      | (?P<bad>(?:ERROR|FATAL|CRITICAL|PANIC)\b|(?i:(?:fatal\ )?error|fatal|critical|panic):(?!:))
     )
     | \[(?:(?P<calm2>[IDV]|info|debug|trace)|(?P<warn2>W|warn(?:ing)?)|(?P<bad2>[EF]|error|fatal|critical))\]
     | level"?[=:]\s*"?(?i:(?P<calm3>info|debug|trace)|(?P<warn3>warn)|(?P<bad3>error|fatal|critical|panic))

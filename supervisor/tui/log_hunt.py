@@ -153,6 +153,7 @@ class Hunt:
             return None
         count, number = self._errors_at(finder, current) if self.walk == "errors" else _match_at(finder, current)
         return Standing(
+            text=finder.matcher.query.text,
             noun="error" if self.walk == "errors" else "match",
             nouns="errors" if self.walk == "errors" else "matches",
             number=number,

@@ -19,6 +19,8 @@ from supervisor.tui.log_text import cells, cut
 
 NUMBERS_FROM_WIDTH = 100
 """Line numbers are worth their columns on a wide screen alone, or where lines are left out."""
+AT_EDGE = 8
+"""A match needs at least so many cells in sight."""
 CONTEXT = 3
 """A line that is jumped to stands a third down the screen, as long as it is not in sight already."""
 
@@ -233,16 +235,20 @@ class LogView:
         """How many lines have come since it was paused."""
         return 0 if self.following else max(0, self.lines.last - self._seen_last)
 
-    def go_to(self, line_no: int) -> int | None:
-        """Show this line, or the nearest that is shown, as the current one; returns which. Pauses."""
+    def go_to(self, line_no: int, at: int = 0) -> int | None:
+        """Show this line, its character `at`, or the nearest that is shown, as the current one; which. Pauses."""
         line = self.lines.nearest(line_no)
         self._range_from = None
         self.current = line
         if line is None:
             return None
         self.pause()
-        if not self.sees(line):
-            self._place = self._up(Place(line), self.height // CONTEXT)
+        if not self.sees(line, at):
+            self._place = self._up(Place(line, self._row_of(line, at)), self.height // CONTEXT)
+        if not self.wrap:
+            before = cells(self.lines.shown(line).text[:at])
+            if not self.pan <= before < self.pan + self.text_width - AT_EDGE:
+                self.pan = max(0, before - self.text_width // 2) if before >= self.text_width - AT_EDGE else 0
         return line
 
     def back_to(self, line_no: int, *, following: bool) -> None:
@@ -267,17 +273,20 @@ class LogView:
             return self.current
         return self.lines.last if self.following else self.place.line_no
 
-    def sees(self, line_no: int) -> bool:
-        """Whether the line's first row of text stands on the screen."""
+    def sees(self, line_no: int, at: int = 0) -> bool:
+        """Whether the row with the line's character `at` stands on the screen."""
         place = self.place
-        if line_no < place.line_no or (line_no == place.line_no and place.skip):
-            return False
         line: int | None = place.line_no
         rows = -place.skip
         while line is not None and line < line_no and rows < self.height:
             rows += self._height(line)
             line = self.lines.after(line)
-        return line == line_no and rows + (self._rule(line_no) is not None) < self.height
+        return line == line_no and 0 <= rows + self._row_of(line_no, at) < self.height
+
+    def _row_of(self, line_no: int, at: int) -> int:
+        """Which of the line's rows has its character `at`."""
+        folds = self.lines.shown(line_no).folded(self.text_width) if self.wrap else [(0, 0)]
+        return bisect_left(folds, at + 1, key=lambda fold: fold[0]) - 1 + (self._rule(line_no) is not None)
 
     def draw(self) -> list[ScreenRow]:
         """The rows of the screen, fewer where the log has no more."""

@@ -12,6 +12,8 @@ LEVELS = {Level.ALL: "all levels", Level.WARNING: "warnings and errors", Level.E
 class Standing(Struct, frozen=True, kw_only=True):
     """How a search, or a walk from error to error, stands."""
 
+    text: str = ""
+    """What is searched for."""
     noun: str = "match"
     nouns: str = "matches"
     number: int | None = None
@@ -57,28 +59,30 @@ def filter_name(text: str, level: Level) -> str:
     return "filtered" if text or level is Level.ALL else LEVELS[level]
 
 
-def standing(now: Standing) -> str:
-    """The bar's status."""
+def standing(now: Standing, keys: str = "") -> str:
+    """The bar's status, and what keys do where nothing else is to be said."""
     noun = now.noun if now.count == 1 else now.nouns
     if now.given_up:
         return f"the pattern takes too long: given up after {now.slow_lines} lines, {now.count:,} {noun} until there"
     if not now.count:
-        text = f"no {now.noun}"
+        how_many = f"no {now.noun}"
     elif now.number is None:
-        text = f"{now.count:,} {noun}"
+        how_many = f"{now.count:,} {noun}"
     else:
-        text = f"{now.noun} {now.number:,} of {now.count:,}"
-    parts = [text]
+        how_many = f"{now.noun} {now.number:,} of {now.count:,}"
+    if now.fraction < 1 and not now.fetching:
+        how_many += f", still searching {now.fraction:.0%}"
+    parts = [f"“{now.text}”", how_many] if now.text else [how_many]
     if now.fetching and now.unseen_lines:
         parts.append(f"fetching {_lines(now.unseen_lines)} from the node")
-    elif now.fraction < 1:
-        parts[0] += f", still searching {now.fraction:.0%}"
-    elif now.unseen_lines:
+    elif now.unseen_lines and now.fraction >= 1:
         parts.append(f"{_lines(now.unseen_lines)} on the node not searched, F fetches them")
     if now.passed:
         parts.append("went on from the start" if now.passed == "end" else "went on from the end")
     if now.slow_lines:
         parts.append(f"{_lines(now.slow_lines)} left out: the pattern takes too long")
+    if keys and now.fraction >= 1 and len(parts) < 4:
+        parts.append(keys)
     return " · ".join(parts)
 
 

@@ -341,6 +341,17 @@ def test_panning_goes_as_far_as_a_line_in_sight() -> None:
     assert view.place == Place(1)
 
 
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_match_far_right_or_far_down_in_its_line_is_brought_into_sight(wrap: bool) -> None:
+    view = view_of(["short"] * 9 + ["漢" * 300 + "here" + "y" * 3000] + ["short"] * 9, height=6, width=50)
+    view.wrap = wrap
+    for at, text in ((300, "here"), (0, "漢漢")):
+        view.go_to(10, at)
+        shown = [row for row in view.draw() if row.line_no == 10 and row.start <= at and at + len(text) <= row.end]
+        assert shown and shown[0].text[at:].startswith(text)
+    assert view.pan == 0
+
+
 # ------------------------------------------------------------------------------- words
 
 
@@ -361,6 +372,7 @@ def test_what_the_pane_says_of_itself() -> None:
     [
         (log_words.Standing(count=1204, number=3, fraction=0.62), "match 3 of 1,204, still searching 62%"),
         (log_words.Standing(count=1204), "1,204 matches"),
+        (log_words.Standing(count=2, number=1, text="oom"), "“oom” · match 1 of 2"),
         (log_words.Standing(count=1, passed="end", number=1), "match 1 of 1 · went on from the start"),
         (log_words.Standing(count=2, passed="start", number=2), "match 2 of 2 · went on from the end"),
         (log_words.Standing(), "no match"),
@@ -374,6 +386,7 @@ def test_what_the_pane_says_of_itself() -> None:
 )  # fmt: skip
 def test_how_a_search_stands(standing: log_words.Standing, text: str) -> None:
     assert log_words.standing(standing) == text
+    assert log_words.standing(standing, "esc ends") in (text, f"{text} · esc ends")
 
 
 def test_what_escape_ends_and_what_next_goes_through() -> None:

@@ -70,7 +70,7 @@ class LogLines(ScrollView, can_focus=True):
         """Look at the view anew; nothing is painted where nothing has changed."""
         view = self.view
         before = (self._rows, view.pan)
-        view.width, view.height = self.size
+        view.width, view.height = self.scrollable_content_region.size
         view.lines.refresh()
         self._rows = view.draw()
         self._picture()
@@ -83,9 +83,9 @@ class LogLines(ScrollView, can_focus=True):
         """The scrollbar: as far down as the view is, without a turn of the whole layout for every line that comes."""
         count = self.view.lines.count
         if self.view.wrap:
-            count += max(0, self.size.height - len({row.line_no for row in self._rows}))
+            count += max(0, self.view.height - len({row.line_no for row in self._rows}))
         if count != self.virtual_size.height:
-            self.set_reactive(Widget.virtual_size, Size(self.size.width, count))
+            self.set_reactive(Widget.virtual_size, Size(self.view.width, count))
             self.vertical_scrollbar.window_virtual_size = count
         top = self.max_scroll_y if self.view.following else self.view.lines.index(self.view.place.line_no)
         if round(self.scroll_y) != min(top, self.max_scroll_y):
@@ -139,12 +139,12 @@ class LogLines(ScrollView, can_focus=True):
 
     def scroll_page_up(self, **_how: object) -> None:
         """Textual's hook: a click above the scrollbar's thumb."""
-        self.view.scroll(-max(1, self.size.height - 1))
+        self.view.scroll(-max(1, self.view.height - 1))
         self._moved()
 
     def scroll_page_down(self, **_how: object) -> None:
         """Textual's hook: a click below the scrollbar's thumb."""
-        self.view.scroll(max(1, self.size.height - 1))
+        self.view.scroll(max(1, self.view.height - 1))
         self._moved()
 
     def _moved(self) -> None:
@@ -205,7 +205,7 @@ class LogLines(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Textual's hook: one row of the screen."""
-        width = self.size.width
+        width = self.view.width
         if y >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         row = self._rows[y]
@@ -246,14 +246,22 @@ class LogLines(ScrollView, can_focus=True):
         ]
         for name, is_so in names:
             if is_so:
-                style += self.get_component_rich_style(f"log--{name}", partial=True)
+                # Blended with the background, and no more of it than the layout file says.
+                whole = self.get_component_rich_style(f"log--{name}")
+                says = self.get_component_rich_style(f"log--{name}", partial=True)
+                style += Style(
+                    color=whole.color if says.color else None,
+                    bgcolor=whole.bgcolor if says.bgcolor else None,
+                    bold=says.bold,
+                    underline=says.underline,
+                )
         return style
 
     def _strip(self, looks: Looks) -> Strip:
         row, gutter = looks.row, self.view.gutter
         if row.rule is not None:
             style = self.get_component_rich_style("log--rule")
-            rule = f"{' ' * gutter}── {row.rule} {'─' * self.size.width}"
+            rule = f"{' ' * gutter}── {row.rule} {'─' * self.view.width}"
             return Strip([Segment(rule, style)])
         base = self._base(looks)
         segments: list[Segment] = []
@@ -272,7 +280,7 @@ class LogLines(ScrollView, can_focus=True):
         layers: list[tuple[int, int, Style]] = []
         if self.spans is not None:
             name = "match-current" if looks.current else "match"
-            style = self.get_component_rich_style(f"log--{name}", partial=True)
+            style = self.get_component_rich_style(f"log--{name}")
             layers += [(start, end, style) for start, end in self.spans(row.text)]
         if looks.span is not None:
             layers.append((*looks.span, self.screen.get_component_rich_style("screen--selection")))
@@ -294,7 +302,7 @@ class LogLines(ScrollView, can_focus=True):
     def _with_offsets(self, strip: Strip, row: ScreenRow) -> Strip:
         """The strip with its characters' places in the log: x in the line, y the line's number."""
         gutter = self.view.gutter + row.lead
-        body = strip.crop(gutter, self.size.width)
+        body = strip.crop(gutter, self.view.width)
         head = [
             Segment(segment.text, (segment.style or Style()) + Style.from_meta({"offset": (row.start, row.line_no)}))
             for segment in strip.crop(0, gutter)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Self
 
+import msgspec
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -35,6 +36,7 @@ PATTERN_S = 0.05
 """A pattern that takes longer than this on one line is left out there."""
 FETCHED_BYTES = 16 << 20
 """So much older log is fetched before it is looked through."""
+KEYS_OF = {"search": "n next, N previous, esc ends", "errors": "e next, E previous, esc ends"}
 TELL_EVERY_S = 0.15
 """How often work in the background says how far it is."""
 
@@ -156,7 +158,10 @@ class LogPane(Vertical):
             self.border_subtitle = text
         standing = self._hunt.standing(view.current, fetching=self._fetching)
         if standing is not None and self._bar.purpose in ("", self._hunt.walk):
-            self._bar.set_status(log_words.standing(standing))
+            if self._bar.purpose:
+                self._bar.set_status(log_words.standing(msgspec.structs.replace(standing, text="")))
+            else:
+                self._bar.set_status(log_words.standing(standing, KEYS_OF[self._hunt.walk]))
 
     # ------------------------------------------------------------------------------- work in slices
 
@@ -181,7 +186,8 @@ class LogPane(Vertical):
         await in_slices(seek.step)
         self._hunt.passed = ("end" if down else "start") if seek.found is not None and seek.wrapped else ""
         if seek.found is not None:
-            self.view.go_to(seek.found)
+            spans = self._lines.spans(self.view.lines.shown(seek.found).text) if self._lines.spans is not None else []
+            self.view.go_to(seek.found, spans[0][0] if spans and self._hunt.walk == "search" else 0)
         self._show()
 
     def fetch_older(self) -> None:
@@ -408,6 +414,9 @@ class LogPane(Vertical):
     def _take_typed(self, event: FindBar.Edited) -> str:
         """Do what was typed; what is wrong with it, else nothing."""
         if event.purpose == "search":
+            if not event.done:  # each letter searches from where it began
+                line_no, following = self._before
+                self.view.back_to(line_no, following=following)
             self.search(event.text, regex=event.regex)
         elif event.purpose == "filter":
             self._bar.set_status("")
