@@ -67,7 +67,9 @@ class Order:
         return tuple(fate.process for fate in self.fates.values())
 
     def end(self, text: str, *, good: bool) -> None:
-        """It is over."""
+        """It is over; where it is proved, nobody of it is left, whatever was known of them before."""
+        if good:
+            self.alive(())
         self.text, self.good, self.ended_at = text, good, self._now()
 
     # ------------------------------------------------------------------------------- the witness

@@ -5,12 +5,16 @@ It shows and stops nothing: in the background the order goes on, and the console
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button
 
+from supervisor.core import events as ev
+from supervisor.core.events import Phase
 from supervisor.tui import format_order
 from supervisor.tui.order import Order
 from supervisor.tui.screens.looks import Looks
@@ -59,6 +63,14 @@ class TransactionScreen(Looks, ModalScreen[None]):
         """Textual's hook."""
         self.set_interval(REDRAW_S, self.look)
         self.call_after_refresh(self.look)
+
+    def changed(self, watcher: Watcher, events: Sequence[ev.AnyEvent]) -> None:
+        """A restart whose stop is proved makes way for its launch; the proof stays for a moment as a sentence."""
+        super().changed(watcher, events)
+        launched = any(isinstance(event, ev.PhaseChanged) and event.to is Phase.LAUNCHING for event in events)
+        if launched and watcher is self._watcher and self.order.kind == "restart" and self.order.good:
+            self.notify(watcher.mask(self.order.text), markup=False)
+            self.dismiss(None)
 
     def look(self) -> None:
         """Set what each line says by the order, the view and the time."""
