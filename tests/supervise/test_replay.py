@@ -346,3 +346,40 @@ def test_a_secret_that_looks_like_a_number_leaves_the_lines_whole(tmp_path: Path
     recorder.close()
     shown = msgspec.json.decode(path.read_bytes().splitlines()[1])
     assert (shown["text"], shown["line_no"]) == ("key *** and ***", 2024)
+
+
+# ------------------------------------------------------------------------------------------- the recorded streams
+
+
+STREAMS = Path(__file__).parents[1] / "corpora" / "streams"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("name", "code", "phases"),
+    [
+        ("serves", 0, "preflight launching loading warming healthy serving"),
+        ("fails", 1, "preflight launching loading failed"),
+        ("slow-503", 124, "preflight launching loading warming"),
+    ],
+)
+async def test_the_recorded_streams_play_to_their_ends(name: str, code: int, phases: str) -> None:
+    path = STREAMS / f"{name}.jsonl"
+    told, lines = await headless(path)
+    assert told == code and lines[-1]["exit_code"] == code
+    assert " ".join(line["to"] for line in lines if line["kind"] == "phase") == phases
+    assert max(len(line["gpus"]) for line in lines if line["kind"] == "gpu") == 8
+    assert {line["kind"] for line in lines} >= {"log", "gpu", "holders", "health", "progress", "link"}
+    assert not any("left out" in line.get("text", "") for line in lines)
+    numbers = [line["line_no"] for line in lines if line["kind"] == "log" and not line["living"]]
+    assert numbers == sorted(set(numbers))
+
+
+def test_the_recorded_streams_are_small_and_name_no_machine() -> None:
+    files = sorted(STREAMS.glob("*.jsonl"))
+    assert [path.stem for path in files] == ["fails", "serves", "slow-503"]
+    assert sum(path.stat().st_size for path in files) < 150_000
+    for path in files:
+        text = path.read_text()
+        assert not [word for word in ("/work", "/tmp", "/home", "/root", os.uname().nodename + ")") if word in text]
+        assert text.count('"at":"2026-11-30T03:12:') == text.count('"at":')
