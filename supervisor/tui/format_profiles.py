@@ -34,6 +34,7 @@ from supervisor.tui.pieces import (
 from supervisor.tui.sparkline import gauge, thin
 
 _SERVES = (Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
+_OVER = (Phase.IDLE, Phase.FAILED, Phase.STOPPED)
 _DOING = {"stop": "stopping", "restart": "restarting", "clear": "clearing"}
 _SHORT = {
     "PREFLIGHT": "CHECK",
@@ -140,6 +141,11 @@ def _load(told: Summary, width: int) -> Pieces:
     return fit(((stage, "plain"), (done, "now"), (rest, "track"), *at_end), width)
 
 
+def health(model: SessionModel, told: Summary) -> Piece:
+    """The last answer; nothing of a server that is not there any more."""
+    return ("", "plain") if model.view.phase in _OVER else told.health
+
+
 def link(model: SessionModel) -> Piece:
     """The link, with its round trip where it is known."""
     event = model.view.link
@@ -198,7 +204,7 @@ def row(model: SessionModel, now: float, cols: Columns, width: int, *, busy: str
         out += _cell(progress(model, told, cols.progress), cols.progress)
     out += _memory_cell(told, cols.memory)
     if cols.health:
-        out += _cell((told.health,), cols.health)
+        out += _cell((health(model, told),), cols.health)
         out.append(told.trouble)
     else:
         out += _gist(model, told, max(0, width - length(out)))
@@ -209,7 +215,7 @@ def _gist(model: SessionModel, told: Summary, width: int) -> Pieces:
     """The one thing to know, where there is room for one: what is wrong, how far it is, how its health is."""
     if told.trouble[0] and not _only_warned(model, told):
         return (told.trouble,)
-    return progress(model, told, width) or (told.trouble if told.trouble[0] else told.health,)
+    return progress(model, told, width) or (told.trouble if told.trouble[0] else health(model, told),)
 
 
 def _cell(pieces: Pieces, width: int) -> Pieces:
@@ -252,7 +258,8 @@ def detail(model: SessionModel, now: float, width: int, height: int, *, busy: st
     if passed := since(model, told):
         first.append((f" for {passed}", "plain"))
     first += [(f" · {told.stage}", "plain")] if told.stage else []
-    first += [(" · health ", "dim"), told.health] if told.health[0] else []
+    answer = health(model, told)
+    first += [(" · health ", "dim"), answer] if answer[0] else []
     at_right: list[Piece] = [(f"run {model.view.run_id}", "dim")] if model.view.run_id else []
     text, role = told.trouble
     if not text and model.view.changes:

@@ -102,6 +102,17 @@ def test_a_whole_row_is_seen_in_the_gravest_of_what_is_wrong() -> None:
     assert format_profiles.tone(Told().serving().model, "stop") == "now"
 
 
+@pytest.mark.parametrize("width", [78, 118, 198])
+def test_a_server_that_is_gone_has_no_health(width: int) -> None:
+    told = Told().serving()
+    cols = format_profiles.columns([told.model], width)
+    assert "200 ready" in text_of(format_profiles.row(told.model, told.now, cols, width))
+    told.note(ev.StopBegan(at=told.now, by="ana")).note(ev.TreeGone(at=told.now, release="no gpu"))
+    assert told.model.view.phase is ev.Phase.STOPPED
+    assert "200" not in text_of(format_profiles.row(told.model, told.now, cols, width))
+    assert "200" not in text_of(format_profiles.detail(told.model, told.now, width, 4))
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 16, 40, 64])
 @pytest.mark.parametrize(("width", "height"), [(78, 18), (118, 32), (198, 52)])
 def test_tiles_fill_the_wall_or_are_scrolled_through(count: int, width: int, height: int) -> None:

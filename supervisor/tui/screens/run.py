@@ -90,7 +90,7 @@ class RunScreen(Looks, Screen[None]):
             yield self._metrics
         yield self._panel
         yield self.pane
-        yield KeyBar(BAR)
+        yield KeyBar(("console.back", *BAR) if self._opened_from_another else BAR)
 
     def on_mount(self) -> None:
         """Textual's hook: begin with what is known."""
@@ -190,9 +190,14 @@ class RunScreen(Looks, Screen[None]):
         if not ordering.show(self.app, self.watcher, ended=True):
             ordering.say(self.app, self.watcher, "Nothing was ordered yet: r restarts, k stops.")
 
+    @property
+    def _opened_from_another(self) -> bool:
+        """Whether there is a screen to go back to: the table of several, the start screen."""
+        return len(self.app.screen_stack) > 1
+
     def action_back(self) -> None:
         """To the screen that this one was opened from."""
-        if len(self.app.screen_stack) > 1:
+        if self._opened_from_another:
             self.dismiss(None)
 
     def action_pause(self) -> None:

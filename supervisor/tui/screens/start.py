@@ -278,7 +278,7 @@ class LaunchScreen(ModalScreen[bool | None]):
     def on_mount(self) -> None:
         """Textual's hook."""
         self._question.pieces = format_start.question(self._launched)
-        self.call_after_refresh(self._draw)
+        self._draw()
 
     def on_line_resized(self) -> None:
         """A line's message."""
