@@ -6,6 +6,8 @@ On a terminal it opens the console, else it is a headless wait. What was launche
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 from argparse import Namespace
 
@@ -77,6 +79,9 @@ async def _console(stage: Stage, layout: str | None) -> int:
 
     session = stage.session(SystemClock(), stays=True)
     watcher = Watcher(session, title=stage.play.title, node=stage.node.target, mask=str)
-    app = ConsoleApp([watcher], layout_name=layout, config=profile.config_dir(), signals=True)
+    app = ConsoleApp([watcher], layout_name=layout, config=profile.config_dir())
+    # Not for a hangup: its terminal is gone, and a screen that cannot be given back holds the end up for ever. Dying of
+    # it is the quick end, and the guard does the rest.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: app.exit(128 + signal.SIGTERM))
     code = await app.run_async()
     return code if code is not None else (app.return_code or 0)

@@ -27,6 +27,7 @@ from supervisor.demo.stage import Play, Stage, Timeline, checked
 from supervisor.demo.yesterday import GIB, GPU, KEY
 from supervisor.errors import UsageError
 from supervisor.supervise.session import Session
+from tests.conftest import MakeTmux
 from tests.real.processes import poll
 
 SHORT = Timeline(load_s=1.2, warm_s=0.3, health_s=0.05, fall_s=0.3)
@@ -200,6 +201,19 @@ def test_nothing_outlives_a_demonstration_that_is_killed(home: Path) -> None:
         process.communicate(timeout=60)
     poll(lambda: not list(temporary.iterdir()), PATIENCE_S, "the end of its folder")
     poll(lambda: not processes_of(temporary), PATIENCE_S, "the end of its processes")
+
+
+def test_on_a_terminal_it_is_the_console_and_a_hangup_leaves_nothing(home: Path, make_tmux: MakeTmux) -> None:
+    temporary = Path(os.environ["TMPDIR"])
+    here = {name: os.environ[name] for name in ("HOME", "TMPDIR")}
+    terminal = make_tmux([*SUPERVISOR, "demo", "--fast"], width=120, height=40, environment=here)
+    screen = terminal.wait_for("ZOMBIE", PATIENCE_S)
+    assert "SIMULATED" in screen and "SIM PRO 6000" in screen and "loading" in screen
+    os.kill(terminal.pid, signal.SIGHUP)
+    assert terminal.wait_exit(PATIENCE_S) == -signal.SIGHUP
+    poll(lambda: not list(temporary.iterdir()), PATIENCE_S, "the end of its folder")
+    poll(lambda: not processes_of(temporary / "supervisor-demo"), PATIENCE_S, "the end of its processes")
+    assert not list(home.rglob("*"))
 
 
 def test_faults_are_told_by_name() -> None:
