@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 MAX_SPEED = 1e6
 
 
-def session_of(options: Namespace) -> ReplaySession:
-    """The recording that the options name. Raises `UsageError`."""
+def session_of(options: Namespace, *, each: bool = False) -> ReplaySession:
+    """The recording that the options name; `each`: see there. Raises `UsageError`."""
     from supervisor.supervise.replay import ReplaySession
 
-    return ReplaySession(options.replay, clock=SystemClock(), speed=_speed(options), max_gap_s=_max_gap_s(options))
+    speed, max_gap_s = _speed(options), _max_gap_s(options)
+    return ReplaySession(options.replay, clock=SystemClock(), speed=speed, max_gap_s=max_gap_s, each=each)
 
 
 def headless(options: Namespace) -> int:
@@ -38,7 +39,7 @@ def headless(options: Namespace) -> int:
 
     if options.events and not options.json:
         raise UsageError("--events belongs to --json")
-    session = session_of(options)
+    session = session_of(options, each=True)
     session.desk.warn(session.said)
     view = Options(
         until=ev.Phase.SERVING,
@@ -59,10 +60,12 @@ def console(options: Namespace) -> int:
         raise UsageError("the console needs a terminal; for scripts: supervisor --headless --replay FILE")
     session = session_of(options)
     from supervisor import profile
+    from supervisor.supervise.replay import REFUSAL
     from supervisor.tui.app import run_console
     from supervisor.tui.watcher import Watcher
 
-    watcher = Watcher(session, title=session.title, node=session.node, mask=str)
+    refusal = REFUSAL[0].upper() + REFUSAL[1:] + "."
+    watcher = Watcher(session, title=session.title, node=session.node, mask=str, refusal=refusal)
     return run_console([watcher], layout_name=options.layout, config=profile.config_dir(os.environ))
 
 

@@ -138,11 +138,16 @@ class ReplaySession:
         clock: the time of whoever looks on.
         speed: 10 plays ten times as fast.
         max_gap_s: where nothing happened for longer (in the record's time), the rest of that is left out.
+        each: have a reader that waits take each event by itself; else a sample gives way to a newer one, as it does
+            in a session.
     """
 
-    def __init__(self, path: str, *, clock: Clock, speed: float = 1.0, max_gap_s: float | None = None) -> None:
+    def __init__(
+        self, path: str, *, clock: Clock, speed: float = 1.0, max_gap_s: float | None = None, each: bool = False
+    ) -> None:
         self._path = path
         self._max_gap_s = max_gap_s
+        self._each = each
         self.head = _head(path)
         self.clock = ReplayClock(clock, start=self.head.at, speed=speed)
         self.desk: Desk = ReplayDesk(self.clock)
@@ -182,6 +187,7 @@ class ReplaySession:
         assert isinstance(desk, ReplayDesk)
         desk.tally.mark = Evidence(kind="replay", at=self.head.at, text=self.said)
         clock.begin()
+        clock.next_at = self.head.at
         last_at, at_once, summary = self.head.at, 0, None
         with closing(_lines(self._path)) as lines:
             for line in lines:
@@ -194,7 +200,7 @@ class ReplaySession:
                     summary = line.event
                     continue
                 desk.tell(line.event)
-                if not isinstance(line.event, ev.Log) or line.event.living:
+                if self._each and (not isinstance(line.event, ev.Log) or line.event.living):
                     for _ in range(TURNS):
                         await asyncio.sleep(0)
         if self.bad_lines > TOLD_BAD_LINES:
@@ -206,18 +212,23 @@ class ReplaySession:
 
     async def _wait_until(self, at: float, at_once: int) -> int:
         """Let the record's time come to `at`; returns how many events came without a pause."""
-        gap_s = at - self.clock.now()
+        clock = self.clock
+        clock.next_at = at
+        gap_s = at - clock.now()
         if self._max_gap_s is not None and gap_s > self._max_gap_s:
-            await self.clock.sleep(self._max_gap_s)
-            self.clock.jump(at)
+            await clock.sleep(self._max_gap_s)
+            clock.arrive(at)
             return 0
         if gap_s > 0:
-            await self.clock.sleep(gap_s)
-            if gap_s / self.clock.speed >= REST_S:
+            await clock.sleep(gap_s)
+            clock.arrive(at)
+            if gap_s / clock.speed >= REST_S:
                 return 0
+        else:
+            clock.arrive(at)
         if at_once + 1 < EVENTS_AT_A_TIME:
             return at_once + 1
-        await self.clock.rest(REST_S)
+        await clock.rest(REST_S)
         return 0
 
     def _bad(self, line: Line) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from supervisor.adapters.base import Clock
 
+LATE_S = 0.2
+"""Of the time of whoever looks on: less than this is caught up with."""
+
 
 class ReplayClock:
     """Implements `adapters.base.Clock`.
@@ -21,14 +24,16 @@ class ReplayClock:
         self.speed = speed
         self._base = base
         self._shown = start
+        self.next_at = float("inf")
+        """When the next event comes; set by whoever plays."""
         self._since: float | None = None
         """The base's time when `_shown` was true; None: it stands."""
 
     def now(self) -> float:
-        """The record's time."""
+        """The record's time; never later than the event that comes next, however late that is."""
         if self._since is None:
             return self._shown
-        return self._shown + (self._base.now() - self._since) * self.speed
+        return min(self.next_at, self._shown + (self._base.now() - self._since) * self.speed)
 
     async def sleep(self, wait_s: float) -> None:
         """Sleep for so much of the record's time."""
@@ -42,10 +47,13 @@ class ReplayClock:
         """From here on time goes by."""
         self._since = self._base.now()
 
-    def jump(self, to: float) -> None:
-        """Leave out what is between now and then; never back."""
-        self._shown = max(to, self.now())
-        self._since = self._base.now() if self._since is not None else None
+    def arrive(self, at: float) -> None:
+        """The next event is here. Where that is late by much, what follows keeps its distance instead of running."""
+        if self._since is None:
+            return
+        late_s = self._base.now() - self._since - (at - self._shown) / self.speed
+        if late_s > LATE_S or late_s < 0:
+            self._shown, self._since = at, self._base.now()
 
     def stand(self, at: float) -> None:
         """The recording is over: it is that late, and stays so."""

@@ -28,6 +28,8 @@ def supervise(app: App[Any], watcher: Watcher) -> None:
 
 def stop(app: App[Any], watcher: Watcher) -> None:
     """Ask, then stop the server."""
+    if _refused(app, watcher):
+        return
     if watcher.session.attendance is None:
         say(app, watcher, "No run is attended: there is nothing to stop.")
     else:
@@ -36,6 +38,8 @@ def stop(app: App[Any], watcher: Watcher) -> None:
 
 def restart(app: App[Any], watcher: Watcher) -> None:
     """Ask, then stop and launch; where supervision has ended, take it up again, which signals nothing."""
+    if _refused(app, watcher):
+        return
     if watcher.error:
         supervise(app, watcher)
     else:
@@ -50,12 +54,14 @@ def zombies(app: App[Any], watcher: Watcher) -> None:
         if chosen is not None and chosen.targets and not show(app, watcher):
             _carry_out(app, watcher, watcher.clear(chosen.targets, chosen.spared))
 
-    if not show(app, watcher):
+    if not _refused(app, watcher) and not show(app, watcher):
         app.push_screen(ZombiesScreen(watcher.mask, node=watcher.node, look=watcher.session.left_overs), answered)
 
 
 def verify(app: App[Any], watcher: Watcher) -> None:
     """Ask the server for a generation now."""
+    if _refused(app, watcher):
+        return
 
     async def work() -> None:
         say(app, watcher, await watcher.verify())
@@ -75,6 +81,13 @@ def show(app: App[Any], watcher: Watcher, *, ended: bool = False) -> bool:
 def say(app: App[Any], watcher: Watcher, text: str, *, bad: bool = False) -> None:
     """A sentence for the moment."""
     app.notify(watcher.mask(text), severity="error" if bad else "information", markup=False)
+
+
+def _refused(app: App[Any], watcher: Watcher) -> bool:
+    """Whether nothing can be ordered here; that is said."""
+    if watcher.refusal:
+        say(app, watcher, watcher.refusal)
+    return bool(watcher.refusal)
 
 
 def _ask(app: App[Any], watcher: Watcher, kind: str) -> None:

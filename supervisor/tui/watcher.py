@@ -116,6 +116,7 @@ class Watcher:
         path: the profile's file, empty where there is none.
         notifier: tells the profile's hooks, and whoever has a terminal, what is news.
         recorder: gets the whole stream, with its lines.
+        refusal: why nothing can be ordered of it, as of a recording; empty where it can.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Watcher:
         path: str = "",
         notifier: Notifier | None = None,
         recorder: Recorder | None = None,
+        refusal: str = "",
     ) -> None:
         self.session = session
         self.title = title
@@ -135,6 +137,7 @@ class Watcher:
         self.mask = mask
         self.path = path
         self.notifier = notifier
+        self.refusal = refusal
         self._recorder = recorder
         self._recording: asyncio.Task[None] | None = None
         self.model = SessionModel(title, node, mask)

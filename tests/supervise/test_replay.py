@@ -147,6 +147,31 @@ async def test_long_gaps_are_left_out_where_that_is_asked_for(tmp_path: Path) ->
     assert session.desk.clock.now() == T0 + 603
 
 
+class Busy(Base):
+    """Whoever waits is held up: the machine has more to do than it can."""
+
+    async def sleep(self, wait_s: float) -> None:
+        await super().sleep(wait_s + 1.5)
+
+
+@pytest.mark.asyncio
+async def test_a_player_that_is_held_up_shows_no_time_that_has_not_come(tmp_path: Path) -> None:
+    """Else "12 s ago" and the time in a phase would tell of the machine that plays, not of the record."""
+    path = write(tmp_path / "r", [link(T0 + number) for number in range(1, 30)])
+    session = ReplaySession(str(path), clock=Busy(), speed=10.0)
+    late: list[float] = []
+    publish = session.desk.hub.publish
+
+    def published(event: ev.AnyEvent) -> None:
+        late.append(session.clock.now() - event.at)
+        publish(event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session.desk.hub, "publish", published)
+        await session.play()
+    assert len(late) == 30 and late == pytest.approx([0.0] * 30)
+
+
 @pytest.mark.asyncio
 async def test_the_view_is_what_a_console_had(tmp_path: Path) -> None:
     health = ev.Health(at=T0 + 3, status=503, bytes=0, ms=4.0, verdict=Verdict.NOT_YET, count=7)
@@ -247,7 +272,7 @@ def test_a_file_that_cannot_be_read_is_refused(path: str) -> None:
 
 async def headless(path: Path, **how: Any) -> tuple[int, list[dict[str, Any]]]:
     out = io.StringIO()
-    session = ReplaySession(str(path), clock=Base(), **how)
+    session = ReplaySession(str(path), clock=Base(), each=True, **how)
     options = Options(until=P.SERVING, limits=Limits(timeout_s=1.0), json=True, all_events=True)
     began_at = session.clock.now()
     code = await wait(
