@@ -59,23 +59,23 @@ class Series:
         """
         if self._last is None or count <= 0 or not math.isfinite(now):
             return [None] * max(0, count)
-        size = len(self._values)
+        size, last = len(self._values), self._last
         wide = math.ceil(size / count)
         # What came last may be a moment newer than `now`.
-        here = max(math.floor(now / self._slot_s), self._last) // wide
-        return [self._mean(span * wide, wide) for span in range(here - count + 1, here + 1)]
+        here = max(math.floor(now / self._slot_s), last) // wide
+        turn = (last + 1) % size
+        known = [*self._values[turn:], *self._values[:turn]]  # slots last - size + 1 to last
+        first = (here - count + 1) * wide - (last - size + 1)
+        return [_mean(known[max(0, at) : max(0, at + wide)]) for at in range(first, first + count * wide, wide)]
 
-    def _mean(self, begins: int, wide: int) -> float | None:
-        assert self._last is not None
-        size = len(self._values)
-        low, high = max(begins, self._last - size + 1), min(begins + wide - 1, self._last)
-        if low > high:
-            return None
-        start, end = low % size, low % size + high - low + 1
-        found = [value for value in self._values[start:end] if value == value]
-        if end > size:
-            found += [value for value in self._values[: end - size] if value == value]
-        return sum(found) / len(found) if found else None
+
+def _mean(values: list[float]) -> float | None:
+    """Of those that are known."""
+    total = sum(values)
+    if total != total:  # one of them is not a number
+        values = [value for value in values if value == value]
+        total = sum(values)
+    return total / len(values) if values else None
 
 
 class GpuTrail(Struct):

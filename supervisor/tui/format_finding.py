@@ -9,7 +9,20 @@ from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.supervise.hub import View
 from supervisor.tui.model import SessionModel
-from supervisor.tui.pieces import INDENT, Mask, Piece, Pieces, clip, clock_time, length, one_line, rows, spread, wrapped
+from supervisor.tui.pieces import (
+    INDENT,
+    Mask,
+    Piece,
+    Pieces,
+    clip,
+    clock_time,
+    fit,
+    length,
+    one_line,
+    rows,
+    spread,
+    wrapped,
+)
 
 WARNINGS_SHOWN = 3
 LINES_OF_THE_LOG = 3
@@ -63,7 +76,9 @@ def _report(view: View, error: str, mask: Mask, width: int, now: float | None) -
     lines += _warnings(view, mask, width)
     if not lines:
         return None
-    return Report(title, tone, rows(lines), finding.line_no if finding is not None else None)
+    return Report(
+        title, tone, rows(fit(line, width) for line in lines), finding.line_no if finding is not None else None
+    )
 
 
 def _title(view: View, mask: Mask) -> str:
@@ -117,7 +132,7 @@ def _line_of_the_log(finding: ev.Finding, mask: Mask, width: int) -> list[Pieces
     out: list[Pieces] = []
     for position, text in enumerate(found):
         first: Piece = (number if not position else " " * len(number), "dim")
-        out.append((first, (clip(text, max(1, width - len(number))), "plain")))
+        out.append((first, (clip(text, width - len(number)), "plain")))
     return out
 
 

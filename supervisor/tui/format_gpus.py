@@ -231,7 +231,7 @@ def _column(gpu: Gpu) -> Piece:
         return ("✗", "bad")
     if used is None or not total:
         return ("?", "dim")
-    share = min(1.0, used / total)
+    share = min(1.0, max(0.0, used / total))
     return (LEVELS[min(len(LEVELS) - 1, int(share * len(LEVELS)))], "now" if share > 0.01 else "dim")
 
 

@@ -71,7 +71,7 @@ def verdict(event: ev.Health) -> Piece:
 
 def _cell_count(width: int) -> int:
     """By the width alone: a strip whose length hangs on the words beside it jumps."""
-    return max(6, min(120, width // 3 if width >= 100 else width // 5))
+    return max(6, min(120, width // 3 if width >= 140 else width // 4 if width >= 100 else width // 5))
 
 
 def _strip(probes: Sequence[Probe], count: int) -> Pieces:

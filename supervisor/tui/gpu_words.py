@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -43,14 +44,18 @@ class Note(Struct, frozen=True):
 
 def name_of(gpu: Gpu) -> str:
     """ "NVIDIA RTX PRO 6000 Blackwell Server Edition" → "PRO 6000"."""
-    whole = full_name(gpu)
-    return _SMALL_PRINT.sub("", whole).strip() or whole
+    return _names(gpu.name)[1]
 
 
 def full_name(gpu: Gpu) -> str:
     """Without the brand, which all share."""
-    name = one_line(gpu.name)
-    return _BRAND.sub("", _BRAND.sub("", name)).strip() or "GPU"
+    return _names(gpu.name)[0]
+
+
+@lru_cache(256)
+def _names(name: str) -> tuple[str, str]:
+    whole = _BRAND.sub("", _BRAND.sub("", one_line(name))).strip() or "GPU"
+    return whole, _SMALL_PRINT.sub("", whole).strip() or whole
 
 
 def notes(gpu: Gpu) -> list[Note]:

@@ -10,14 +10,10 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 def spark(values: Sequence[float | None], top: float) -> str:
     """A column a value, full at `top`; a blank where nothing is known."""
-    return "".join(" " if value is None else LEVELS[level(value, top)] for value in values)
-
-
-def level(value: float, top: float) -> int:
-    """0 to 7: which of the levels a value has. Anything above nothing is seen only from an eighth on."""
-    if top <= 0 or not value > 0:
-        return 0
-    return min(7, int(8 * min(1.0, value / top)))
+    scale = 8 / top if top > 0 else 0.0
+    return "".join(
+        [" " if value is None else LEVELS[min(7, int(value * scale))] if value > 0 else LEVELS[0] for value in values]
+    )
 
 
 def gauge(share: float, width: int) -> str:
