@@ -45,14 +45,14 @@ MODEL = "moonshot/kimi-k2.5-int4"
 FIRST_PID = 48190
 GPUS, GPU_BYTES = 8, 143771 * MIB
 LOAD_S, WARM_S, SERVES_S = 9.0, 2.5, 9.0
-EVERY_S = {"gpu": 5.0, "holders": 20.0, "bar": 2.0, "look": 2.0}
+EVERY_S = {"gpu": 5.0, "holders": 7.0, "bar": 2.0, "look": 2.0}
 """Between two samples that stay."""
 NEEDED = {
     "parent", "used_bytes", "gpu_percent", "total_bytes", "reserved_bytes", "free_bytes", "why", "pid", "start_ticks",
     "uid", "user", "title", "run_id",
 }  # fmt: skip
 LEFT_OUT = {
-    "bus_id", "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "ecc_uncorrected", "persistence", "mig", "comm",
+    "bus_id", "memory_clock_mhz", "ecc_uncorrected", "persistence", "mig", "comm",
     "memory_percent",
 }  # fmt: skip
 
