@@ -15,12 +15,8 @@ from supervisor.core.events import LinkState, Phase
 from supervisor.core.trail import Trail
 from supervisor.supervise.hub import View
 from supervisor.tui.evidence import said
-from supervisor.tui.format_dialogs import consequence, farewell, question, victims
-from supervisor.tui.format_finding import Report, report
-from supervisor.tui.format_health import health
 from supervisor.tui.pieces import (
     INDENT,
-    ROLES,
     Mask,
     Piece,
     Pieces,
@@ -34,11 +30,6 @@ from supervisor.tui.pieces import (
     spread,
 )  # fmt: skip
 from supervisor.tui.sparkline import thin
-
-__all__ = [
-    "INDENT", "ROLES", "Piece", "Pieces", "Report", "bar", "clock_time", "consequence", "farewell", "header", "health",
-    "length", "link", "question", "report", "run_of", "running", "simulated", "stage", "strip", "victims",
-]  # fmt: skip
 
 ROAD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING)
 _BEFORE = (Phase.PREFLIGHT, Phase.QUEUED)
@@ -91,7 +82,7 @@ def header(
 def simulated(view: View, title: str = "") -> bool:
     """Whether what is shown is no real GPU: that stands on the screen all the time."""
     driver = view.gpu.driver if view.gpu is not None else None
-    return bool(getattr(driver, "simulated", False)) or "simulated" in title.lower()
+    return (driver is not None and driver.simulated) or "simulated" in title.lower()
 
 
 def run_of(view: View) -> str:
@@ -340,3 +331,17 @@ def link(event: ev.LinkEvent | None, now: float, width: int = 0, *, mask: Mask =
     if event.why:
         out.append((f" · {one_line(mask(event.why))}", "dim"))
     return cut(tuple(out))
+
+
+def farewell(view: View, title: str, node: str, order: str) -> str:
+    """The sentence that stands on the terminal after the console has closed."""
+    name = f"{title} @ {node}"
+    if order:
+        return f"{name}: a {order} was under way and goes no further from here. Look with: supervisor status"
+    match view.phase:
+        case Phase.IDLE:
+            return f"{name}: nothing was launched."
+        case Phase.FAILED | Phase.STOPPED:
+            return f"{name}: the run has {view.phase.value}."
+        case _:
+            return f"{name}: the server goes on ({ev.LABELS[view.phase]}). This console has only stopped looking."

@@ -5,17 +5,15 @@ A figure that could not be read is "–" or "?", never a number. Figures that ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from supervisor.core.gpu import DriverState, Gpu, GpuState, gib
+from supervisor.core.gpu import Gpu, GpuState, gib
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.tui.format import simulated
 from supervisor.tui.gpu_columns import Columns, plan, widths
 from supervisor.tui.gpu_memory import shares
 from supervisor.tui.gpu_row import Look, nobodys, row
 from supervisor.tui.gpu_words import (
-    STALE_S,
-    Note,
     common_name,
     is_stale,
     notes,
@@ -35,7 +33,6 @@ from supervisor.tui.pieces import (
     length,
     one_line,
     rows,
-    running,
     wrapped,
 )  # fmt: skip
 from supervisor.tui.sparkline import LEVELS
@@ -210,13 +207,11 @@ def memory(event: GpuEvent | None, holders: Holders | None, now: float, width: i
         out.append((f" · {told.lost} lost", "bad"))
     left_over = [item for item in (holders.holders if holders is not None else ()) if item.zombie]
     if left_over:
-        amounts = [item.held_bytes for item in left_over]
-        known = gib(sum(filter(None, amounts))) if None not in amounts else "an unknown amount"
-        out.append((f" · {len(left_over)} left over with {known} (supervisor zombies)", "warn"))
-    if event.driver.state is not DriverState.OK:
-        out.append((f" · {one_line(event.driver.why)}", "warn"))
-    elif now - event.at > STALE_S:
-        out.append((f" · {running(now - event.at)} ago", "warn"))
+        known = sum(amount or 0 for item in left_over for amount in item.held.values())
+        out.append((f" · z: {len(left_over)} left over{f' with {gib(known)}' if known else ''}", "bad"))
+    if wrong := troubles(event, now):
+        words, role = wrong[-1] if event.gpus else wrong[len(wrong) // 2]
+        out.append((f" · {words}" if event.gpus else words, role))
     return fit(out, width) if width else tuple(out)
 
 
@@ -233,16 +228,3 @@ def _column(gpu: Gpu) -> Piece:
         return ("?", "dim")
     share = min(1.0, max(0.0, used / total))
     return (LEVELS[min(len(LEVELS) - 1, int(share * len(LEVELS)))], "now" if share > 0.01 else "dim")
-
-
-def held_by_pid(event: GpuEvent | None) -> Mapping[int, int | None]:
-    """pid → bytes over all GPUs; None where a figure is missing."""
-    out: dict[int, int | None] = {}
-    for gpu in event.gpus if event is not None else ():
-        for use in gpu.uses or ():
-            before = out.get(use.pid, 0)
-            out[use.pid] = None if before is None or use.used_bytes is None else before + use.used_bytes
-    return out
-
-
-__all__ = ["Note", "columns", "held_by_pid", "memory", "rows_wanted", "table", "title"]

@@ -8,7 +8,7 @@ from supervisor.core import events as ev
 from supervisor.core.events import Owner, Phase, Verdict
 from supervisor.core.trail import Probe
 from supervisor.tui.model import SessionModel
-from supervisor.tui.pieces import Piece, Pieces, age, clip, first_fitting, fit, joined, length, one_line, rows, running
+from supervisor.tui.pieces import Piece, Pieces, age, clip, first_fitting, fit, joined, length, one_line, rows
 
 LABEL = "health  "
 OLD_S = 10.0
@@ -131,22 +131,3 @@ def _counts(answers: Mapping[str, int]) -> Pieces:
     for kind, count in answers.items():
         parts.append(((f"{_WORDS.get(kind, kind)} {count:,}", "plain"),))
     return joined(parts)
-
-
-def health(event: ev.Health | None, answers: Mapping[str, int], now: float) -> Pieces:
-    """The last answer, the counts by kind, and by which rule the answer means what it is called; uncut."""
-    if event is None:
-        return (("health  ", "dim"), ("○ not looked at yet", "dim"))
-    text, role = verdict(event)
-    out: list[Piece] = [(LABEL, "dim"), (f"{'○' if role == 'dim' else '●'} {text}", role)]
-    if event.status is not None:
-        size = f"{event.bytes:,} bytes" if event.bytes is not None else "body not read"
-        out.append((f" · {size} · {event.ms:,.0f} ms", "plain"))
-    if event.owner in (Owner.OURS, Owner.OTHER):
-        out.append((f" · {event.owner.value}", "plain" if event.owner is Owner.OURS else "warn"))
-    out.append((f" · {running(now - event.at)} ago", "dim"))
-    if answers:
-        out.append(("   " + " · ".join(f"{kind} {count:,}" for kind, count in answers.items()), "plain"))
-    if event.why:
-        out.append((f"   {event.why}", "dim"))
-    return tuple(out)

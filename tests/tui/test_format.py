@@ -12,7 +12,7 @@ from supervisor.core.gpu import Driver, DriverState
 from supervisor.core.machine import describe_answer
 from supervisor.tui import format
 from supervisor.tui.evidence import said
-from supervisor.tui.pieces import cells, clip, first_fitting, fit, left, length, right, spread, text_of, wrapped
+from supervisor.tui.pieces import Pieces, cells, clip, first_fitting, fit, left, length, right, spread, text_of, wrapped
 from tests.tui.models import RUN, WHY_OURS, Told, gpu_event, gpus
 
 NARROW, USUAL, WIDE = 80, 120, 200
@@ -32,7 +32,7 @@ def top(told: Told, width: int, rtt_ms: float | None = 12.3) -> list[str]:
     return [re.sub(AT, "HH:MM:SS", text).rstrip() for text in texts]
 
 
-def roles(pieces: format.Pieces, text: str) -> set[str]:
+def roles(pieces: Pieces, text: str) -> set[str]:
     return {role for said, role in pieces if text in said}
 
 

@@ -348,13 +348,27 @@ def test_rows_that_are_wanted_are_those_that_are_filled() -> None:
     assert format_gpus.rows_wanted(Told().model) == 0
 
 
-def test_one_line_of_memory_fits_where_it_has_to() -> None:
-    session = told(gpus(57.0, 0.0), [zombie(0, 30.0)])
+def line(session: Told, width: int = 0, later: float = 0.0) -> str:
     view = session.model.view
-    whole = text_of(format_gpus.memory(view.gpu, view.holders, session.now))
-    assert whole == "gpus    ▅▁  57.0 of 191.2 GiB · 1 left over with 30.0 GiB (supervisor zombies)"
-    assert text_of(format_gpus.memory(view.gpu, view.holders, session.now, 30)) == "gpus    ▅▁  57.0 of 191.2 GiB…"
-    assert format_gpus.memory(None, None, 0) == ()
+    return text_of(format_gpus.memory(view.gpu, view.holders, session.now + later, width))
+
+
+def test_one_line_has_a_column_a_gpu_the_sums_and_ours() -> None:
+    assert line(Told()) == ""
+    event = gpu_event(0, gpus(0.0, 40.0, 95.6, None), ours=71.0)
+    assert text_of(format_gpus.memory(event, None, 0)) == "gpus    ▁▄█?  135.6 of 286.8 GiB · this run 71.0 GiB"
+
+
+def test_one_line_tells_what_is_wrong_and_fits_where_it_has_to() -> None:
+    session = told(gpus(57.0, 0.0), [zombie(0, 30.0), rank(0, 20.0)])
+    assert line(session) == "gpus    ▅▁  57.0 of 191.2 GiB · z: 1 left over with 30.0 GiB"
+    assert line(session, 30) == "gpus    ▅▁  57.0 of 191.2 GiB…"
+    assert line(told(gpus(57.0)), later=12) == "gpus    ▅  57.0 of 95.6 GiB · 12 s ago"
+    assert line(told(gpus(57.0), driver=STUCK), later=2).endswith(" · driver not responding since 16 s")
+    lost = replace(gpus(0.0)[0], state=GpuState.LOST)
+    assert line(told([lost, *gpus(0.0, 57.0)[1:]])) == "gpus    ✗▅  57.0 of 95.6 GiB · 1 lost"
+    absent = Driver(state=DriverState.UNAVAILABLE, why="nvidia-ml-py is not installed")
+    assert line(told((), driver=absent)) == "gpus    nvidia-ml-py is not installed"
 
 
 def test_pictures() -> None:
