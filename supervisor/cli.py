@@ -128,6 +128,7 @@ def _replay(options: argparse.Namespace) -> int:
     from supervisor import replays
 
     if options.headless:
+        _only_without(options, "layout", of="the console, not to --headless")
         return replays.headless(options)
     _only_without(options, "json", "events", of="--headless")
     return replays.console(options)
