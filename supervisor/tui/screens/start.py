@@ -232,6 +232,7 @@ class StartScreen(Looks, Screen[None]):
             return
         self._opened |= fresh
         self._marked.clear()
+        self.look()
         self.post_message(self.Opened(watchers))
 
 
