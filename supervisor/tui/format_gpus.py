@@ -201,17 +201,18 @@ def memory(event: GpuEvent | None, holders: Holders | None, now: float, width: i
     told = sums(spaces(event))
     if told.known:
         out.append((f"  {told.amount()}", "plain"))
-    if event.ours_bytes is not None:
-        out.append((f" · this run {gib(event.ours_bytes)}", "plain"))
+    # What needs a hand comes first: the end of the line is what a narrow screen cuts.
     if told.lost:
         out.append((f" · {told.lost} lost", "bad"))
+    if wrong := troubles(event, now):
+        words, role = wrong[-1] if event.gpus else wrong[len(wrong) // 2]
+        out.append((f" · {words}" if event.gpus else words, role))
     left_over = [item for item in (holders.holders if holders is not None else ()) if item.zombie]
     if left_over:
         known = sum(amount or 0 for item in left_over for amount in item.held.values())
         out.append((f" · z: {len(left_over)} left over{f' with {gib(known)}' if known else ''}", "bad"))
-    if wrong := troubles(event, now):
-        words, role = wrong[-1] if event.gpus else wrong[len(wrong) // 2]
-        out.append((f" · {words}" if event.gpus else words, role))
+    if event.ours_bytes is not None:
+        out.append((f" · this run {gib(event.ours_bytes)}", "now"))
     return fit(out, width) if width else tuple(out)
 
 
