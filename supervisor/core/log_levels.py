@@ -70,6 +70,8 @@ _ENDS_TRACEBACK = re.compile(
 def level_of(text: str) -> Level:
     """How bad the line is by itself."""
     head = text[:LOOKED_AT_CHARS]
+    if not _may_be_bad(head):
+        return Level.ALL
     if TRACEBACK in head:
         return Level.ERROR
     found = _WORD.search(head)
@@ -77,6 +79,11 @@ def level_of(text: str) -> Level:
         kind = (found.lastgroup or "").rstrip("23456")
         return {"bad": Level.ERROR, "warn": Level.WARNING}.get(kind, Level.ALL)
     return Level.ERROR if _BAD.search(head) else Level.ALL
+
+
+def _may_be_bad(text: str) -> bool:
+    lower = text.lower()
+    return any(word in lower for word in _MAYBE) or any(letters.search("\n" + text) for letters in _LETTERS)
 
 
 class _Block:

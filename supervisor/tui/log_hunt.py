@@ -146,6 +146,11 @@ class Hunt:
     def _walked(self) -> Finder | None:
         return {"search": self.search, "errors": self.errors}.get(self.walk)
 
+    def stands_on(self, current: int | None) -> bool:
+        """Whether the line is one of what is walked through."""
+        finder = self._walked()
+        return finder is not None and current in finder.hits
+
     def standing(self, current: int | None, *, fetching: bool = False) -> Standing | None:
         """How what is walked through stands, the current line being this one; None where nothing is."""
         finder = self._walked()

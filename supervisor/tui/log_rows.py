@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from supervisor.core.line_set import LineSet
 from supervisor.core.log_book import LogBook, Row
+from supervisor.core.log_levels import Level, level_of
 from supervisor.core.log_search import Matcher
 from supervisor.core.log_shown import without_half_word
 from supervisor.tui.log_text import fold, tame
@@ -27,6 +28,7 @@ class Shown(Struct):
     text: str
     living: bool
     held: bool
+    level: Level
     width: int = 0
     folds: list[tuple[int, int]] = []
 
@@ -37,7 +39,7 @@ class Shown(Struct):
         return self.folds
 
 
-_NOTHING = Shown("", "", living=False, held=False)
+_NOTHING = Shown("", "", living=False, held=False, level=Level.ALL)
 
 
 class ShownLines:
@@ -169,7 +171,8 @@ class ShownLines:
         if known is None or known.raw != row.text or known.living != row.living or known.held != row.held:
             # Masked whole, cut afterwards: half a secret would pass the mask.
             text = tame(self.mask(without_half_word(row.text)))
-            known = self._ready[row.line_no] = Shown(row.text, text, row.living, row.held)
+            level = level_of(text) if row.held else Level.ALL
+            known = self._ready[row.line_no] = Shown(row.text, text, row.living, row.held, level)
         return known
 
     def around(self, line_no: int, count: int) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from supervisor.core.log_book import LogBook
+from supervisor.core.log_levels import Level
 from supervisor.tui.log_rows import ShownLines
 from supervisor.tui.log_text import cells, cut
 
@@ -65,6 +66,7 @@ class ScreenRow(Struct, frozen=True):
     """The line's first row, which carries its number."""
     living: bool = False
     held: bool = True
+    level: Level = Level.ALL
     rule: str | None = None
 
 
@@ -146,7 +148,8 @@ class LogView:
         else:
             parts = [cut(shown.text, self.pan, self.text_width)]
         for number, (start, end, lead) in enumerate(parts):
-            rows.append(ScreenRow(line_no, shown.text, start, end, lead, number == 0, shown.living, shown.held))
+            first = number == 0
+            rows.append(ScreenRow(line_no, shown.text, start, end, lead, first, shown.living, shown.held, shown.level))
         return rows
 
     # ------------------------------------------------------------------------------- places

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from textual.app import App, SuspendNotSupported
 
@@ -18,7 +19,7 @@ AROUND_LINES = 20_000
 
 
 async def open_log(
-    app: App[int], view: LogView, line_no: int, *, editor: bool, environ: Mapping[str, str], local: Path | None = None
+    app: App[Any], view: LogView, line_no: int, *, editor: bool, environ: Mapping[str, str], local: Path | None = None
 ) -> str:
     """Open it, wait until the user comes back; a sentence where it could not be opened, else nothing.
 

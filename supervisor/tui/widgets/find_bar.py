@@ -66,6 +66,11 @@ class FindBar(Horizontal):
         yield self._input
         yield self._status
 
+    def on_mount(self) -> None:
+        """Textual's hook."""
+        self.set_status("")
+        self._draw()
+
     def open(self, purpose: str, text: str = "", *, regex: bool = False) -> None:
         """Type into it: `search`, `filter` or `line`."""
         self.purpose, self._regex = purpose, regex

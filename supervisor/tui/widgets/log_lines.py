@@ -14,17 +14,20 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Offset, Region, Size
+from textual.geometry import Offset, Region, Size, Spacing
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from supervisor.core.log_levels import Level, level_of
+from supervisor.core.log_levels import Level
+from supervisor.tui.log_text import cells
 from supervisor.tui.log_view import LogView, ScreenRow
 
 WHEEL_ROWS = 3
+_NO_GUTTER = Spacing()
+_LEVELS: dict[Level, list[str]] = {Level.ALL: [], Level.WARNING: ["warning"], Level.ERROR: ["error"]}
 COPIED_LINES = 100_000
 """More than this no clipboard takes from a terminal."""
 
@@ -35,13 +38,12 @@ class Looks(Struct, frozen=True):
     """What a strip depends on beside its row; strips are kept by both."""
 
     row: ScreenRow
-    level: Level
     selected: bool
     current: bool
     span: tuple[int, int] | None
 
 
-class LogLines(ScrollView, can_focus=True):
+class LogLines(ScrollView, can_focus=True, inherit_bindings=False):
     """Draws a `LogView`. Its scroll position is a picture of the view's place, not the other way round."""
 
     COMPONENT_CLASSES = {
@@ -62,6 +64,7 @@ class LogLines(ScrollView, can_focus=True):
         """Where a line's matches are."""
         self._rows: list[ScreenRow] = []
         self._strips: LRUCache[Looks, Strip] = LRUCache(1024)
+        self._styles: dict[tuple[str, ...], Style] = {}
         self._painting = False
 
     # ------------------------------------------------------------------------------- what stands there
@@ -75,7 +78,7 @@ class LogLines(ScrollView, can_focus=True):
         self._rows = view.draw()
         self._picture()
         if restyle:
-            self._strips.clear()
+            self._forget_looks()
         if restyle or (self._rows, view.pan) != before:
             self.refresh()
 
@@ -100,7 +103,16 @@ class LogLines(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         """Textual's hook: the theme has changed."""
         super().notify_style_update()
+        self._forget_looks()
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Textual's hook: a layout may draw what has the keys in other colours."""
+        super().watch_has_focus(has_focus)
+        self._forget_looks()
+
+    def _forget_looks(self) -> None:
         self._strips.clear()
+        self._styles.clear()
 
     def in_sight(self) -> list[int]:
         """The first and the last held line on the screen."""
@@ -196,23 +208,35 @@ class LogLines(ScrollView, can_focus=True):
     # ------------------------------------------------------------------------------- drawing
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Textual's hook: only here is anything painted."""
+        """Textual's hook: only here is anything painted.
+
+        Past Textual's cache of styled lines: here are no borders, and in a flood no line is seen twice.
+        """
         self._painting = True
         try:
-            return super().render_lines(crop)
+            if self.styles.gutter != _NO_GUTTER or self.opacity < 1:
+                return super().render_lines(crop)
+            strips = [self.render_line(y) for y in crop.line_range]
         finally:
             self._painting = False
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        filters = self.get_line_filters()
+        if filters:
+            _, background = self.background_colors
+            for line_filter in filters:
+                strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        return strips
 
     def render_line(self, y: int) -> Strip:
         """Textual's hook: one row of the screen."""
-        width = self.view.width
         if y >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(self.size.width, self._style())
         row = self._rows[y]
         looks = self._looks(row)
         strip = self._strips.get(looks)
         if strip is None:
-            strip = self._strips[looks] = self._strip(looks).crop_extend(0, width, self._base(looks))
+            strip = self._strips[looks] = self._strip(looks)
         if not self._painting:
             # Asked by a mouse: which character of which line is under it. Too dear to paint with.
             return self._with_offsets(strip, row)
@@ -227,7 +251,6 @@ class LogLines(ScrollView, can_focus=True):
                 span = (span[0], len(row.text))
         return Looks(
             row,
-            Level.ALL if row.rule is not None or not row.held else level_of(row.text),
             self.view.selects(row.line_no),
             row.line_no == self.view.current,
             span,
@@ -235,18 +258,20 @@ class LogLines(ScrollView, can_focus=True):
 
     def _base(self, looks: Looks) -> Style:
         """The style of a row's text."""
-        row, style = looks.row, self.rich_style
-        names = [
-            ("absent", not row.held),
-            ("living", row.living),
-            ("warning", looks.level is Level.WARNING),
-            ("error", looks.level is Level.ERROR),
-            ("selected", looks.selected and row.rule is None),
-            ("current", looks.current and not looks.selected and row.rule is None),
-        ]
-        for name, is_so in names:
-            if is_so:
-                # Blended with the background, and no more of it than the layout file says.
+        row = looks.row
+        if row.rule is not None:
+            return self._style("rule")
+        names = ["absent"] if not row.held else ["living"] if row.living else _LEVELS[row.level]
+        if looks.selected:
+            return self._style(*names, "selected")
+        return self._style(*names, "current") if looks.current else self._style(*names)
+
+    def _style(self, *names: str) -> Style:
+        """Of the rows, with what the layout says of these over it, blended; looked up once."""
+        style = self._styles.get(names)
+        if style is None:
+            style = self.rich_style
+            for name in names:
                 whole = self.get_component_rich_style(f"log--{name}")
                 says = self.get_component_rich_style(f"log--{name}", partial=True)
                 style += Style(
@@ -254,33 +279,38 @@ class LogLines(ScrollView, can_focus=True):
                     bgcolor=whole.bgcolor if says.bgcolor else None,
                     bold=says.bold,
                     underline=says.underline,
+                    reverse=says.reverse,
                 )
+            self._styles[names] = style
         return style
 
     def _strip(self, looks: Looks) -> Strip:
-        row, gutter = looks.row, self.view.gutter
-        if row.rule is not None:
-            style = self.get_component_rich_style("log--rule")
-            rule = f"{' ' * gutter}── {row.rule} {'─' * self.view.width}"
-            return Strip([Segment(rule, style)])
+        row, gutter, width = looks.row, self.view.gutter, self.size.width
         base = self._base(looks)
+        if row.rule is not None:
+            rule = f"{' ' * gutter}── {row.rule} {'─' * self.view.width}"
+            return Strip([Segment(rule, base)]).crop(0, self.view.width).extend_cell_length(width, base)
         segments: list[Segment] = []
         if gutter:
             number = f"{row.line_no:>{gutter - 2}}  " if row.first else " " * gutter
-            name = "number-current" if looks.current else "number"
-            segments.append(Segment(number, self.get_component_rich_style(f"log--{name}")))
-        segments.append(Segment(" " * row.lead, base))
-        for start, end, style in self._styled(looks, base):
-            segments.append(Segment(row.text[start:end], style))
-        return Strip(segments)
+            segments.append(Segment(number, self._style("number-current" if looks.current else "number")))
+        if row.lead:
+            segments.append(Segment(" " * row.lead, base))
+        segments += [Segment(row.text[start:end], style) for start, end, style in self._styled(looks, base)]
+        if (blank := width - gutter - row.lead - cells(row.text[row.start : row.end])) > 0:
+            segments.append(Segment(" " * blank, base))
+        return Strip(segments, width)
 
     def _styled(self, looks: Looks, base: Style) -> list[tuple[int, int, Style]]:
         """The row's part of the line, cut where the style changes: matches, and the mouse's selection over them."""
         row = looks.row
+        if row.start == row.end:
+            return []
+        if self.spans is None and looks.span is None:
+            return [(row.start, row.end, base)]
         layers: list[tuple[int, int, Style]] = []
         if self.spans is not None:
-            name = "match-current" if looks.current else "match"
-            style = self.get_component_rich_style(f"log--{name}")
+            style = self._style("match-current" if looks.current else "match")
             layers += [(start, end, style) for start, end in self.spans(row.text)]
         if looks.span is not None:
             layers.append((*looks.span, self.screen.get_component_rich_style("screen--selection")))

@@ -208,6 +208,8 @@ class LogPane(Vertical):
         finally:
             self._fetching = False
             self._show()
+        if not self._hunt.stands_on(self.view.current):
+            self._go(self.view.here(down=False), down=False)
 
     # ------------------------------------------------------------------------------- search, errors, filter
 
