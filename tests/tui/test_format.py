@@ -238,8 +238,10 @@ def test_simulated_gpus_are_said_to_be_at_every_width() -> None:
     told = Told(title="demo (simulated)").loading()
     assert all("SIMULATED" in top(told, width)[0] for width in (40, 60, NARROW, USUAL, WIDE))
     assert not format.simulated(Told().loading().model.view, "kimi")
-    real = Driver(state=DriverState.OK)
-    assert not format.simulated(Told().tell(gpu_event(0, gpus(1.0), driver=real)).model.view)
+    for is_so in (False, True):
+        driver = Driver(state=DriverState.OK, simulated=is_so)
+        session = Told().loading().tell(gpu_event(0, gpus(1.0), driver=driver))
+        assert format.simulated(session.model.view) is is_so and ("SIMULATED" in top(session, NARROW)[0]) is is_so
 
 
 def test_a_name_that_is_too_long_gives_way_to_what_changes() -> None:
