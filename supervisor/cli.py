@@ -209,6 +209,8 @@ def _named(name: str, words: list[str]) -> int:
     elif name in ("status", "stop"):
         _add_output(parser)
     options = parser.parse_args(words)
+    if name == "stop":
+        _only_without(options, "record", "events", of="a wait: a stop has no stream")
     from supervisor import commands
 
     handler: commands.Handler = getattr(commands, name)

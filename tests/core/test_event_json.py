@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from supervisor.core import events as ev
 from supervisor.core.event_json import DecodeError, from_line, from_object, iso, seconds, to_line, to_object
 from supervisor.core.events import Phase
 from tests.core.event_strategies import KINDS, TIMES, events
+from tests.schema import checked
 
 PHASE = ev.PhaseChanged(
     at=1_000_000_000.25,
@@ -33,6 +35,15 @@ def test_every_event_comes_back_as_it_was(event: ev.AnyEvent) -> None:
 def test_every_kind_is_known(kind: type[ev.Event]) -> None:
     with pytest.raises(DecodeError, match="no event of its kind"):
         from_object({"kind": kind.__struct_config__.tag})
+
+
+def test_metrics_are_of_the_schema_with_figures_or_with_a_reason() -> None:
+    told = ev.Metrics(at=1.5, running=3, queued=0, generated_tokens_s=91.25, cache_share=0.5)
+    assert checked(to_line(told))["generated_tokens_s"] == 91.25
+    assert checked(to_line(ev.Metrics(at=1.5, why="launched without --metrics")))["running"] is None
+    for wrong in (ev.Metrics(at=1.5, running=3, why="and yet"), ev.Metrics(at=1.5, cache_share=2.0)):
+        with pytest.raises(jsonschema.ValidationError):
+            checked(to_line(wrong))
 
 
 @given(TIMES)

@@ -121,6 +121,7 @@ def test_phases_have_the_names_of_the_contract_and_every_time_is_text() -> None:
     assert to_object(SUMMARY)["finding"]["at"] == iso(AT)
 
 
-def test_log_lines_are_printed_only_when_all_is_wanted() -> None:
-    assert [wanted(LOG, everything=value) for value in (False, True)] == [False, True]
+def test_log_lines_and_samples_are_printed_only_when_all_is_wanted() -> None:
+    for event in (LOG, ev.Metrics(at=AT, running=1)):
+        assert [wanted(event, everything=value) for value in (False, True)] == [False, True]
     assert all(wanted(event, everything=False) for event, _ in LINES if event is not LOG)

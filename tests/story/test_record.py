@@ -73,6 +73,7 @@ def test_a_record_plays_back_as_it_was(
         (("--headless", "--replay", "/etc/hostname", "--max-gap", "x"), "--max-gap"),
         (("--headless", "--url", "http://h/", "--speed", "2"), "--speed belongs to --replay"),
         (("--replay", "/etc/hostname"), "needs a terminal"),
+        (("stop", "kimi.toml", "--record", "x"), "--record belongs to a wait"),
         (("--replay", "/etc/hostname", "--json"), "--json belongs to --headless"),
         (("--headless", "--replay", "/etc/hostname", "--layout", "wall"), "--layout belongs to the console"),
     ],

@@ -27,6 +27,7 @@ from supervisor.supervise.record import Recorder, record
 from supervisor.supervise.replay import REFUSAL, ReplaySession, ReplayWaiter
 from supervisor.testing import ManualClock, settle
 from tests.core.event_strategies import KINDS, events
+from tests.scale import scaled
 from tests.schema import checked
 
 T0 = 1_700_000_000.0
@@ -87,7 +88,7 @@ async def played(path: Path, **how: Any) -> tuple[list[ev.AnyEvent], ReplaySessi
 _ALL_BUT_THE_LAST = tuple(kind for kind in KINDS if kind is not ev.Summary)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events(*_ALL_BUT_THE_LAST), max_size=8), events(ev.Summary))
 def test_a_record_plays_back_as_the_stream_that_it_was(
     tmp_path: Path, stream: list[ev.AnyEvent], summary: ev.Summary
