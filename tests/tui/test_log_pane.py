@@ -70,10 +70,10 @@ def numbers(app: PaneApp) -> list[int]:
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
-    while not holds():
+    while not holds():  # noqa: ASYNC110 - Textual has no event for "drawn"
         if time.monotonic() > deadline:
             pytest.fail(f"waited in vain; the screen:\n{screen_text(pilot.app)}", pytrace=False)
-        await pilot.pause(0.005)
+        await asyncio.sleep(0.003)
 
 
 async def shows(pilot: Pilot[None], *texts: str) -> None:
