@@ -21,25 +21,22 @@ _WITHOUT_PID = {
     HolderClass.OTHER_NAMESPACE: "memory of somebody who is not seen from here",
 }
 _WIDE_FROM = 90
+HINT: Pieces = (("space marks · u looks again", "dim"),)
 
 
-def heading(node: str, found: LeftOvers | None, why: str, *, looking: bool) -> Pieces:
+def heading(node: str, found: LeftOvers | None, why: str, width: int, *, looking: bool) -> Pieces:
     """What was looked at, and what came of it."""
     if found is None:
         text = f"looking at what holds memory on {node} …" if looking else why
-        return (("Left-overs  ", "strong"), (text, "now" if looking else "warn"))
+        return rows(((line, "now" if looking else "warn"),) for line in wrapped(text, width))
     zombies = found.zombies
-    words = f"{node}: {left_over.count_words(zombies)}"
-    out: list[Piece] = [(words, "bad" if zombies else "good")]
+    first: list[Piece] = [(f"{node}: {left_over.count_words(zombies)}", "bad" if zombies else "good")]
     if found.snapshot.driver.simulated:
-        out.append(("  SIMULATED GPUs", "warn"))
+        first.append(("  SIMULATED GPUs", "warn"))
     if looking:
-        out.append(("  looking again …", "now"))
-    if why:
-        out.append((f"\n{why}", "warn"))
-    if note := _not_seen(found.snapshot):
-        out.append((f"\n{note}", "warn"))
-    return tuple(out)
+        first.append(("  looking again …", "now"))
+    notes = [text for text in (why, _not_seen(found.snapshot)) if text]
+    return rows([fit(first, width), *(((line, "warn"),) for text in notes for line in wrapped(text, width))])
 
 
 def _not_seen(snapshot: Snapshot) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import commands
+from supervisor import building
 from supervisor.adapters.clock import SystemClock
 from supervisor.core.events import Outcome, Phase
 from supervisor.core.wait import Decision
@@ -125,8 +125,8 @@ def test_a_stop_whose_gpu_is_lost_exits_1(here: Site, nvml_stub: StubNvml) -> No
 @asynccontextmanager
 async def serving(here: Site) -> AsyncIterator[Session]:
     """A session whose server serves."""
-    loaded = commands.load_profile(str(here.file), None)
-    session, _ = commands.make_session(loaded, str(here.file), SystemClock())
+    loaded = building.load_profile(str(here.file), None)
+    session, _ = building.make_session(loaded, str(here.file), SystemClock())
     task = asyncio.create_task(session.run())
     try:
         await until(lambda: session.desk.phase is Phase.SERVING, 20)

@@ -71,6 +71,8 @@ class ZombiesScreen(ModalScreen[Chosen | None]):
         self._detail = Line(mask, id="holder-detail")
         self._typing = Input(id="typing", compact=True)
         self._plan = Line(mask, id="plan")
+        self._hint = Line(mask, id="hint")
+        self._hint.pieces = format_zombies.HINT
         self._yes = Button("end them (y)", id="yes", variant="error", compact=True)
 
     def compose(self) -> ComposeResult:
@@ -82,6 +84,7 @@ class ZombiesScreen(ModalScreen[Chosen | None]):
             yield self._typing
             yield self._plan
             with Horizontal(id="answers"):
+                yield self._hint
                 yield self._yes
                 yield Button("leave it (n)", id="no", compact=True)
 
@@ -115,7 +118,7 @@ class ZombiesScreen(ModalScreen[Chosen | None]):
 
     def _redraw(self) -> None:
         found = self._choice.found if self._choice is not None else None
-        self._heading.pieces = format_zombies.heading(self._node, found, self._why, looking=self._looking)
+        self._heading.pieces = format_zombies.heading(self._node, found, self._why, self._width, looking=self._looking)
         if self._choice is not None:
             rows, headings, self._lines = format_zombies.lines(self._choice, self._mask, self._width)
             self._list.show(rows, headings)
