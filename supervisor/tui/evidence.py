@@ -20,17 +20,17 @@ _HELD = re.compile(r"\S+ is held by pid (?P<pid>\d+)\b.*?(?P<ours>, ours)?", re.
 _GENERATED = re.compile(r"generated (?P<text>'.*'|\".*\") in (?P<ms>\d+) ms", re.DOTALL)
 
 
-def said(evidence: Sequence[Evidence], mask: Mask, *, short: bool = False) -> list[tuple[str, str]]:
+def said(evidence: Sequence[Evidence], mask: Mask, *, terse: int = 0) -> list[tuple[str, str]]:
     """Texts with their roles, the answer before what was generated.
 
     Args:
-        short: without the figures of the answer and the model, for a line that has no room for them.
+        terse: for a line that has no room for all of it: 1 leaves out the model, 2 the figures of the answer as well.
     """
     out: list[tuple[str, str]] = []
     for item in sorted(evidence, key=lambda item: item.kind != "answered"):
         text = one_line(mask(item.text))
         if (answer := _ANSWER.fullmatch(text)) is not None:
-            out += _answer(answer, short)
+            out += _answer(answer, terse)
         elif (made := _GENERATED.fullmatch(text)) is not None:
             out.append((f'"{made["text"][1:-1]}" in {int(made["ms"]):,} ms', "plain"))
         else:
@@ -38,16 +38,16 @@ def said(evidence: Sequence[Evidence], mask: Mask, *, short: bool = False) -> li
     return out
 
 
-def _answer(found: re.Match[str], short: bool) -> list[tuple[str, str]]:
+def _answer(found: re.Match[str], terse: int) -> list[tuple[str, str]]:
     size = "0 bytes" if found["size"] == "an empty body" else f"{int(found['bytes']):,} bytes" if found["bytes"] else ""
     figures = ", ".join(part for part in (size or "body not read", f"{int(found['ms']):,} ms") if part)
-    text = found["status"] if short else f"{found['status']} ({figures})"
+    text = found["status"] if terse > 1 else f"{found['status']} ({figures})"
     rest: list[str] = []
     holder = ""
     for part in (found["why"] or "").split("; "):
         held = _HELD.fullmatch(part)
         if held is not None:
             holder = f" from pid {held['pid']}{held['ours'] or ''}"
-        elif part and not (short and part.startswith("model ")):
+        elif part and not (terse and part.startswith("model ")):
             rest.append(part)
     return [(text + holder, "plain"), *((part, "dim") for part in rest)]

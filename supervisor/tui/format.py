@@ -276,9 +276,10 @@ def stage(view: View, now: float, width: int, *, trail: Trail | None = None, mas
     over = view.phase in (Phase.FAILED, Phase.STOPPED, Phase.IDLE)
     since: Pieces = ((words, role), (f"{'' if words == INDENT else ' '}{'at' if over else 'since'} ", "plain"))
     since = (*since, (clock_time(change.at), "plain"))
-    told = [((text, told_role),) for text, told_role in said(change.evidence, mask)]
-    short = [((text, told_role),) for text, told_role in said(change.evidence, mask, short=True)]
-    return first_fitting((joined([since, *told]), joined([since, *short])), width)
+    told = (
+        [((text, told_role),) for text, told_role in said(change.evidence, mask, terse=terse)] for terse in range(3)
+    )
+    return first_fitting((joined([since, *parts]) for parts in told), width)
 
 
 def _stages(

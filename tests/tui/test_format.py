@@ -144,6 +144,15 @@ def test_200_and_serving_stand_on_their_evidence() -> None:
     ]
 
 
+def test_the_model_gives_way_before_the_figures_and_they_before_what_was_generated() -> None:
+    told = Told().serving()
+    assert (
+        top(told, 100)[2]
+        == '✔ serving since HH:MM:SS · 200 (0 bytes, 1,003 ms) from pid 48190, ours · "Paris" in 412 ms'
+    )
+    assert top(told, 75)[2] == '✔ serving since HH:MM:SS · 200 from pid 48190, ours · "Paris" in 412 ms'
+
+
 def test_what_was_not_verified_is_seen_at_once() -> None:
     told = Told().healthy()
     told.note(ev.Verified(at=told.now, text="not verified (verification is off)", checked=False))
@@ -263,13 +272,14 @@ def test_a_secret_is_masked_before_anything_is_cut() -> None:
 
 
 def test_an_answer_is_shortened_by_what_it_says_and_nothing_else_of_it() -> None:
-    def shown(answer: ev.Answer, short: bool = False) -> str:
+    def shown(answer: ev.Answer, terse: int = 0) -> str:
         item = ev.Evidence(kind="answered", at=0, text=describe_answer(answer))
-        return " · ".join(text for text, _role in said([item], str, short=short))
+        return " · ".join(text for text, _role in said([item], str, terse=terse))
 
     answer = ev.Answer(verdict=Verdict.READY, status=200, bytes=12345, ms=3, address="[::1]:3", why=WHY_OURS)
     assert shown(answer) == "200 (12,345 bytes, 3 ms) from pid 48190, ours · model kimi-k2.5-int4"
-    assert shown(answer, short=True) == "200 from pid 48190, ours"
+    assert shown(answer, 1) == "200 (12,345 bytes, 3 ms) from pid 48190, ours"
+    assert shown(answer, 2) == "200 from pid 48190, ours"
     unread = ev.Answer(verdict=Verdict.READY, status=200, bytes=None, ms=3, why="owner not visible: held by somebody")
     assert shown(unread) == "200 (body not read, 3 ms) · owner not visible: held by somebody"
     theirs = ev.Answer(verdict=Verdict.REJECTED, status=200, bytes=1, ms=3, why="1.2.3.4:5 is held by pid 7 nginx")
