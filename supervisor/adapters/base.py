@@ -41,6 +41,9 @@ class ByteProcess(Protocol):
     async def read(self, max_bytes: int) -> bytes:
         """At least one byte of stdout, or b"" at its end. Reading slowly slows the program, never memory."""
 
+    def allow(self, window_bytes: int) -> None:
+        """Let this much be in flight from now on, where that can be changed."""
+
     async def write(self, data: bytes) -> None:
         """Write all of `data` to stdin, waiting for room. Raises `ConnectionError` when it is gone."""
 

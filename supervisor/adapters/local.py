@@ -32,6 +32,9 @@ class LocalProcess:
         assert self._process.stdout is not None
         return await self._process.stdout.read(max_bytes)
 
+    def allow(self, window_bytes: int) -> None:
+        """The pipe is as large as it is."""
+
     async def write(self, data: bytes) -> None:
         """Write all of `data` to stdin."""
         assert self._process.stdin is not None

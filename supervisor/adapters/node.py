@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from supervisor.adapters import program
 from supervisor.adapters.base import ByteProcess, ByteStream, Clock, Link
+from supervisor.core.flow import LEAST_BYTES, FlowWindow
 from supervisor.errors import (
     DialRefusedError,
     DialSilentError,
@@ -167,8 +168,12 @@ class NodeClient:
     """What goes to the node instead of the installed nvidia-ml-py, packed as `nvml_source.py` packs that. None, which
     it is for every real node: nothing instead."""
 
-    def __init__(self, process: ByteProcess, reader: _Reader, hello: Hello, python: str, banner: bytes) -> None:
+    def __init__(
+        self, process: ByteProcess, reader: _Reader, hello: Hello, python: str, banner: bytes, rtt_s: float = 0.0
+    ) -> None:
         self.hello = hello
+        self.rtt_s = rtt_s
+        """One round trip, as it was before anything else was on the road."""
         self.python = python
         self.banner = banner
         self._process = process
@@ -226,7 +231,8 @@ class NodeClient:
             raise NodeProgramError(f"{python}: it speaks protocol {hello.protocol}, not {PROTOCOL}")
         trip = await link.round_trip_s()
         offset_s = hello.now - (arrived - (trip or 0.0) / 2)
-        return cls(process, reader, msgspec.structs.replace(hello, clock_offset_s=offset_s), python, banner)
+        hello = msgspec.structs.replace(hello, clock_offset_s=offset_s)
+        return cls(process, reader, hello, python, banner, trip or 0.0)
 
     # ------------------------------------------------------------------------------- talking
 
@@ -294,9 +300,10 @@ class NodeClient:
 class LogTail:
     """A followed log on a channel of its own."""
 
-    def __init__(self, process: ByteProcess, reader: _Reader) -> None:
+    def __init__(self, process: ByteProcess, reader: _Reader, window: FlowWindow | None = None) -> None:
         self._process = process
         self._reader = reader
+        self._window = window
 
     async def frame(self) -> Frame:
         """The next piece. Raises `UnreachableError` when the channel ends."""
@@ -305,6 +312,10 @@ class LogTail:
             data = await self._reader.exactly(head["len"]) if head["len"] else b""
         except (EOFError, ConnectionError, ValueError) as error:
             raise UnreachableError("the log's channel ended") from error
+        if self._window is not None:
+            behind = head["size"] > head["offset"] + head["len"]
+            if self._window.took(asyncio.get_running_loop().time(), len(data), behind=behind):
+                self._process.allow(self._window.bytes)
         return Frame(
             dev=head["dev"],
             ino=head["ino"],
@@ -328,12 +339,18 @@ async def open_tail(
     offset: int,
     dev: int | None = None,
     ino: int | None = None,
-    window_bytes: int = 65536,
+    window_bytes: int | None = None,
+    rtt_s: float = 0.0,
 ) -> LogTail:
-    """Follow `path` from `offset`; where device and inode are given and differ, from the new file's beginning."""
+    """Follow `path` from `offset`; where device and inode are given and differ, from the new file's beginning.
+
+    What may be in flight follows what the link carries (`core/flow.py`), unless `window_bytes` fixes it; `rtt_s`: its
+    round trip.
+    """
+    window = FlowWindow(rtt_s) if window_bytes is None else None
     args = {"mode": "tail", "path": path, "offset": offset, "dev": dev, "ino": ino}
-    process, reader, _ = await _start(link, python, args, window_bytes=window_bytes)
-    return LogTail(process, reader)
+    process, reader, _ = await _start(link, python, args, window_bytes=window_bytes or LEAST_BYTES)
+    return LogTail(process, reader, window)
 
 
 class _RelayStream:

@@ -7,7 +7,7 @@ Reading slowly pauses the channel: what is buffered here stays below the window,
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 _WRITE_SLICE_BYTES = 32 * 1024
 _WRITE_HIGH_WATER_BYTES = 64 * 1024
@@ -161,6 +161,13 @@ class ChannelProcess(ChannelStream):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._exited.set()
+
+    def allow(self, window_bytes: int) -> None:
+        """Let this much be in flight from now on. A smaller window holds once the larger one was used up."""
+        self._limit_bytes = window_bytes
+        channel: Any = self._channel
+        if hasattr(channel, "_init_recv_window"):  # asyncssh has no public way to change it
+            channel._init_recv_window = window_bytes
 
     def stderr_text(self) -> str:
         """The first 64 KiB of stderr."""

@@ -15,7 +15,7 @@ import msgspec
 from supervisor.adapters.spool import Spool
 from supervisor.core import events as ev
 from supervisor.core.line_index import LineIndex
-from supervisor.core.lines import MAX_LINE_BYTES, sanitise, shown, shown_cut, shown_unfinished
+from supervisor.core.lines import MAX_LINE_BYTES, nth_newline, sanitise, shown, shown_cut, shown_unfinished
 from supervisor.core.log_book import Chunk, Row
 from supervisor.supervise import book_chunks
 from supervisor.supervise.book_asking import Asking, Count, Read
@@ -264,12 +264,8 @@ class Book:
         if not place.newlines:
             return place.start
         data = self.spool.read(place.start, place.end - place.start)
-        at = -1
-        for _ in range(place.newlines):
-            at = data.find(b"\n", at + 1)
-            if at == -1:
-                return None
-        return place.start + at + 1
+        at = nth_newline(data, place.newlines)
+        return place.start + at + 1 if at != -1 else None
 
     # ------------------------------------------------------------------------------- search
 

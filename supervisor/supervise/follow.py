@@ -29,6 +29,7 @@ async def frames(connection: Connection, position: Position) -> AsyncIterator[Fr
         offset=position.offset,
         dev=position.dev,
         ino=position.ino,
+        rtt_s=connection.client.rtt_s,
     )
     try:
         while True:

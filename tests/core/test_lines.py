@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, sanitise
+from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, nth_newline, sanitise
 
 PARTS = [
     b"\n", b"\r", b"\r\n", b"\r\r\n", b"\t", b" ", b"Error: x", b"  45%|\xe2\x96\x88", "é€😀".encode(),
@@ -176,3 +176,10 @@ def test_a_cut_never_leaves_half_a_character() -> None:
 
 def test_tabs_become_spaces() -> None:
     assert sanitise("a\tb") == "a       b"
+
+
+@given(st.lists(st.integers(0, 3000), max_size=30), st.integers(1, 40))
+def test_the_nth_newline_is_where_splitting_would_find_it(lengths: list[int], count: int) -> None:
+    data = b"\n".join(b"x" * length for length in lengths)
+    parts = data.split(b"\n", count)
+    assert nth_newline(data, count) == (len(data) - len(parts[-1]) - 1 if len(parts) == count + 1 else -1)
