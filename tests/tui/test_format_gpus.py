@@ -86,8 +86,9 @@ def test_the_essentials_first_and_more_with_more_room(width: int, row: str) -> N
 def test_columns_stand_still_while_figures_change() -> None:
     quiet = replace(gpus(0.0)[0], power_w=8.0, sm_clock_mhz=210, gpu_percent=0)
     busy = replace(gpus(95.0)[0], power_w=600.0, sm_clock_mhz=2100, gpu_percent=100)
+    at_night, by_day = told([quiet]), told([busy])
     for width in range(24, 200):
-        assert table(told([quiet]), width)[0].find("/95.6") == table(told([busy]), width)[0].find("/95.6")
+        assert table(at_night, width)[0].find("/95.6") == table(by_day, width)[0].find("/95.6")
 
 
 def test_different_gpus_have_their_names_first() -> None:

@@ -76,7 +76,7 @@ def test_the_last_answer_is_told_as_far_as_there_is_room(width: int, said: str) 
 
 def test_the_strip_is_as_long_as_before_whatever_stands_beside_it() -> None:
     """A strip that jumps each second cannot be read."""
-    for width in range(30, 200):
+    for width in range(30, 200, 9):
         told = Told().loading()
         ends = set()
         for later in (0, 3, 9, 10, 200):

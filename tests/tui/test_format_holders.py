@@ -106,8 +106,9 @@ def test_ages_go_on_between_two_looks() -> None:
 
 def test_a_command_line_is_masked_before_it_is_cut() -> None:
     secret = replace(rank(0, 1.0), title="python3 -m vllm --api-key sk-hunter2 --port 30000")
+    session = told(secret, mask=True)
     for width in range(24, 120):
-        assert "sk-" not in " ".join(table(told(secret, mask=True), width))
+        assert "sk-" not in " ".join(table(session, width))
 
 
 def test_wide_characters_keep_the_columns() -> None:
