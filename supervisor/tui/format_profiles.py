@@ -283,7 +283,7 @@ def _about(model: SessionModel, told: Summary) -> str:
 
 
 def tile(model: SessionModel, now: float, width: int, height: int, *, busy: str = "") -> Pieces:
-    """One profile as a tile: its state in letters as large as there is room for."""
+    """One profile as a tile of `height` rows: its state in letters as large as there is room for."""
     told = summary(model, now)
     word, role = state(model, told, busy)
     first = spread(((told.title, "strong"),), ((_about(model, told), "plain"),), width)
@@ -293,7 +293,8 @@ def tile(model: SessionModel, now: float, width: int, height: int, *, busy: str 
     drawn = _letters(word, role, width, height - 1 - min(len(below), 1))
     if len(drawn) + len(below) < height - 2:
         drawn.insert(0, ())
-    return rows([first, *drawn, *below][:height])
+    lines = [first, *drawn, *below][:height]
+    return rows([*lines, *[()] * (height - len(lines))])  # always as many: another number would move the whole wall
 
 
 def _letters(word: str, role: str, width: int, height: int) -> list[Pieces]:

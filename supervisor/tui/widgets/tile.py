@@ -7,7 +7,6 @@ from textual.geometry import Size
 from textual.message import Message
 
 from supervisor.tui import format_profiles
-from supervisor.tui.pieces import Pieces
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.line import Line
 
@@ -33,9 +32,6 @@ class Tile(Line):
         super().__init__(str)  # what it is given has passed the session's own mask
         self._number = number
         self._tone = ""
-
-    def watch_pieces(self, before: Pieces, after: Pieces) -> None:
-        """Textual's hook: the grid gives it its size, so nothing around it ever moves."""
 
     def show(self, watcher: Watcher, size: Size) -> None:
         """Set what it says of a session, in so much room."""
