@@ -109,7 +109,7 @@ class ConsoleApp(App[int]):
         """Textual's hook: begin."""
         for watcher in self.watchers:
             self.attend(watcher)
-        self.set_interval(REDRAW_S, self._look)
+        self.set_interval(REDRAW_S, self._tick)
         keymap = keys.load(self._config, known_ids)
         self.set_keymap(keymap.keys)
         for problem in (self._theme_problem, *keymap.problems):
@@ -154,8 +154,13 @@ class ConsoleApp(App[int]):
             if isinstance(screen, Looks) and screen.is_mounted:
                 screen.changed(watcher, events)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self._announcing.look(self.watchers)
+        for screen in self.screen_stack:
+            if isinstance(screen, Looks) and screen.is_mounted:
+                screen.tick()
+
+    def _look(self) -> None:
         for screen in self.screen_stack:
             if isinstance(screen, Looks) and screen.is_mounted:
                 screen.look()

@@ -6,11 +6,13 @@ What is said stands in `format*.py`, how it looks in `layouts/*.tcss`, what is d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
 from supervisor.core import events as ev
@@ -35,6 +37,9 @@ from supervisor.tui.widgets.line import Line
 from supervisor.tui.widgets.log_pane import LogPane
 from supervisor.tui.widgets.panel import Panel
 
+SAMPLES_S = 0.2
+TICK_S = 0.6
+_AT_ONCE = (ev.PhaseChanged, ev.Finding, ev.Warning_, ev.LinkEvent)
 _HELD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
 
 
@@ -74,6 +79,8 @@ class RunScreen(Looks, Screen[None]):
         self._panel = Panel(mask, id="panel")
         self.pane = LogPane(mask, id="log")
         self._paused_at: float | None = None
+        self._looked_at = 0.0
+        self._soon: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Textual's hook."""
@@ -113,10 +120,30 @@ class RunScreen(Looks, Screen[None]):
         if watcher is not self.watcher or self._paused_at is not None:
             return
         self.pane.refresh_log()
-        super().changed(watcher, events)
+        if not events or any(isinstance(event, _AT_ONCE) for event in events):
+            self.look()
+        elif not all(isinstance(event, ev.Log | ev.LogBlock) for event in events):
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Samples come many a second while it loads: a few pictures a second of them are enough."""
+        waited_s = perf_counter() - self._looked_at
+        if waited_s >= SAMPLES_S:
+            self.look()
+        elif self._soon is None:
+            self._soon = self.set_timer(SAMPLES_S - waited_s, self.look)
+
+    def tick(self) -> None:
+        """A second has passed: look, unless that was done a moment ago."""
+        if perf_counter() - self._looked_at > TICK_S:
+            self.look()
 
     def look(self) -> None:
         """Set what every widget says. A paused picture stays as it is; the time of the pause goes on."""
+        self._looked_at = perf_counter()
+        if self._soon is not None:
+            self._soon.stop()
+            self._soon = None
         now = self.watcher.desk.clock.now()
         model = self.watcher.model
         view = model.view

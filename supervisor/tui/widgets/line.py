@@ -1,25 +1,35 @@
-"""Pieces of text, each in the style of its role. Everything that the console says beside the log is drawn by this."""
+"""Pieces of text, each in the style of its role. Everything that the console says beside the log is drawn by this.
+
+Drawn row by row, and only the rows that have changed: a clock that goes on each second must not cost a whole table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.content import Content
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
+from textual.strip import Strip
 from textual.widget import Widget
 
-from supervisor.tui.pieces import ROLES, Pieces
+from supervisor.tui.pieces import ELLIPSIS, ROLES, Pieces, length
 
 
 class Line(Widget):
-    """Draws `pieces`; markup in them is never interpreted, and each passes the mask."""
+    """Draws `pieces`, a row of the screen for each of their lines; markup is never interpreted, each passes the mask.
+
+    What does not fit into the width is cut: whoever makes the pieces knows it.
+    """
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES = {f"line--{role}" for role in ROLES}
 
-    pieces: reactive[Pieces] = reactive(())
+    pieces: reactive[Pieces] = reactive((), repaint=False)
     title: reactive[Pieces] = reactive((), repaint=False)
     """What stands in the border above, where the layout gives it one."""
     foot: reactive[Pieces] = reactive((), repaint=False)
@@ -32,19 +42,42 @@ class Line(Widget):
         super().__init__(id=id)
         self._mask = mask
         self._width = 0
+        self._rows: list[Pieces] = []
+        self._looks: dict[str, Style] = {}
 
-    def watch_pieces(self, before: Pieces, after: Pieces) -> None:
-        """Textual's hook: only another number of rows moves the widgets around it; the rest is painted in place."""
-        if self.styles.text_wrap != "nowrap" or _rows(before) != _rows(after):
+    # ------------------------------------------------------------------------------- what it says
+
+    def watch_pieces(self, pieces: Pieces) -> None:
+        """Textual's hook: another number of rows moves the widgets around it; a changed row is painted in place."""
+        before, self._rows = self._rows, _rows(pieces)
+        if len(before) != len(self._rows):
             self.refresh(layout=True)
+            return
+        width, top = self.size.width, self._top
+        changed = [y for y, row in enumerate(self._rows) if row != before[y]]
+        if changed and width:
+            self.refresh(*(Region(0, top + y, width, 1) for y in changed))
 
     def watch_title(self, title: Pieces) -> None:
         """Textual's hook: `title` changed."""
-        self.border_title = self._styled(title)
+        self.border_title = self._content(title)
 
     def watch_foot(self, foot: Pieces) -> None:
         """Textual's hook: `foot` changed."""
-        self.border_subtitle = self._styled(foot)
+        self.border_subtitle = self._content(foot)
+
+    def _content(self, pieces: Pieces) -> Content:
+        return Content.assemble(*((self._mask(text), self.get_visual_style(f"line--{role}")) for text, role in pieces))
+
+    # ------------------------------------------------------------------------------- its size
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        """Textual's hook."""
+        return max((length(row) for row in self._rows), default=0)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Textual's hook."""
+        return len(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
         """Textual's hook."""
@@ -52,15 +85,48 @@ class Line(Widget):
             self._width = event.size.width
             self.post_message(self.Resized())
 
-    def render(self) -> Content:
-        """Textual's hook."""
-        return self._styled(self.pieces)
+    # ------------------------------------------------------------------------------- drawing
 
-    def _styled(self, pieces: Pieces) -> Content:
-        styled = ((self._mask(text), self.get_visual_style(f"line--{role}")) for text, role in pieces)
-        return Content.assemble(*styled)
+    @property
+    def _top(self) -> int:
+        """The first row that is drawn on, where the layout aligns what is less than the widget is high."""
+        if self.styles.content_align_vertical != "middle":
+            return 0
+        return max(0, (self.size.height - len(self._rows)) // 2)
+
+    def notify_style_update(self) -> None:
+        """Textual's hook: the theme or the layout has changed."""
+        super().notify_style_update()
+        self._looks.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Textual's hook: one row of the screen."""
+        width, style = self.size.width, self.rich_style
+        number = y - self._top
+        if not 0 <= number < len(self._rows):
+            return Strip.blank(width, style)
+        row = self._rows[number]
+        strip = Strip([Segment(self._mask(text), self._look(role)) for text, role in row])
+        if strip.cell_length > width:
+            end = Segment(ELLIPSIS, self._look(row[-1][1] if row else "dim"))
+            return Strip([*strip.crop(0, width - 1), end]).adjust_cell_length(width, style)
+        return strip.extend_cell_length(width, style)
+
+    def _look(self, role: str) -> Style:
+        found = self._looks.get(role)
+        if found is None:
+            found = self._looks[role] = self.get_component_rich_style(f"line--{role}")
+        return found
 
 
-def _rows(pieces: Pieces) -> int:
-    """Rows without wrapping; nothing takes none."""
-    return 1 + sum(text.count("\n") for text, _role in pieces) if pieces else 0
+def _rows(pieces: Pieces) -> list[Pieces]:
+    """The pieces of each row; nothing takes no row."""
+    if not pieces:
+        return []
+    out: list[list[tuple[str, str]]] = [[]]
+    for text, role in pieces:
+        first, *rest = text.split("\n")
+        if first:
+            out[-1].append((first, role))
+        out += [[(line, role)] if line else [] for line in rest]
+    return [tuple(row) for row in out]
