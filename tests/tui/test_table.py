@@ -17,12 +17,14 @@ from supervisor.tui.screens.zombies import ZombiesScreen
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.row_list import RowList
 from supervisor.tui.widgets.tile import Tile
+from tests.scale import FULL
 from tests.tui.fakes import FakeSession
 from tests.tui.host import Host, picture, said, screen_text, until, until_shown
 from tests.tui.models import Told, gpu_event, gpus
 
 TREE = [ev.Process(pid=48190, start_ticks=1, uid=1003, age_s=401, title="python3 -m sglang.launch_server --tp 2")]
 SECRET = "sk-hunter2"
+MANY = 64 if FULL else 24
 SIZES = [(80, 24), (120, 40), (200, 60)]
 
 
@@ -243,7 +245,7 @@ async def test_an_order_under_way_is_seen_in_its_row() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("size", "count"), [((80, 24), 4), ((120, 40), 12), ((200, 60), 64)])
+@pytest.mark.parametrize(("size", "count"), [((80, 24), 4), ((120, 40), 12), ((200, 60), MANY)])
 async def test_the_wall_has_a_tile_for_each_and_keys_go_across_it(size: tuple[int, int], count: int) -> None:
     floor = Floor(*(f"node-{number}" for number in range(count - 4)))
     app = floor.host("wall")
