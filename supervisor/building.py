@@ -40,14 +40,17 @@ def link_maker(host: str, host_key: str | None = None, keepalive_s: float | None
         from supervisor.adapters.local import LocalLink
 
         return LocalLink
-    from supervisor.adapters.ssh import SshLink
+    from supervisor.adapters.ssh_config import parse_target
+
+    parse_target(host)  # a malformed target is told now
 
     def make() -> Link:
+        from supervisor.adapters.ssh import SshLink  # asyncssh only now: a console is painted before it connects
+
         if keepalive_s is None:
             return SshLink(host, host_key=host_key)
         return SshLink(host, host_key=host_key, keepalive_s=keepalive_s)
 
-    make()  # a malformed target is told now
     return make
 
 

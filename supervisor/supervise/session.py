@@ -9,6 +9,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from supervisor.adapters.base import Clock, Link
 from supervisor.core import events as ev
@@ -18,8 +19,6 @@ from supervisor.core.holder import Holder
 from supervisor.engines import loader
 from supervisor.errors import NodeRequestError, RefusedError, SupervisorError, UnreachableError
 from supervisor.supervise import left_overs
-from supervisor.supervise.attend import Attendance
-from supervisor.supervise.begin import Beginning
 from supervisor.supervise.clear import Cleared, clear
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
@@ -28,6 +27,9 @@ from supervisor.supervise.left_overs import GRACE_S, LeftOvers
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import Stopped, stop_run
 from supervisor.supervise.witness import Witness
+
+if TYPE_CHECKING:
+    from supervisor.supervise.attend import Attendance
 
 
 class Session:
@@ -120,6 +122,10 @@ class Session:
             self._attendance = None
 
     async def _begin(self) -> None:
+        # Only now: both want HTTP, and a console is painted before anything is connected.
+        from supervisor.supervise.attend import Attendance
+        from supervisor.supervise.begin import Beginning
+
         beginning = Beginning(
             self.plan,
             self._connection,
