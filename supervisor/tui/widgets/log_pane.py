@@ -416,6 +416,9 @@ class LogPane(Vertical):
     def _take_typed(self, event: FindBar.Edited) -> str:
         """Do what was typed; what is wrong with it, else nothing."""
         if event.purpose == "search":
+            known = self._hunt.search
+            if event.done and known is not None and known.matcher.query == Query(event.text, regex=event.regex):
+                return ""  # its last letter has found it: enter stays there
             if not event.done:  # each letter searches from where it began
                 line_no, following = self._before
                 self.view.back_to(line_no, following=following)
