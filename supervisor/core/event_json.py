@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from supervisor.core import events as ev
+from supervisor.core.lines import sanitise
 
 RECORD = "record"
 """The kind of a record's first line, which is no event."""
@@ -21,6 +22,8 @@ RECORD = "record"
 _TIMES = frozenset({"at", "started_at", "sampled_at"})
 _OPEN = frozenset({"facts", "errors", "held", "answers"})
 """Tables whose keys anybody chooses: no time is looked for in them."""
+_LAST_S = 253_402_200_000.0
+"""The last days of the year 9999 are no times for a calendar that reckons a time zone, nor are those before 1970."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|\+00:00)", re.ASCII)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -40,9 +43,16 @@ def seconds(text: str) -> float:
     if not _ISO.fullmatch(text):
         raise DecodeError("a time is written as 2026-11-30T08:00:00.000Z")
     try:
-        return datetime.fromisoformat(text).timestamp()
+        at = datetime.fromisoformat(text).timestamp()
     except ValueError as error:
         raise DecodeError(f"no such time: {error}") from None
+    return _shown(at)
+
+
+def _shown(at: float) -> float:
+    if not 0 <= at <= _LAST_S:
+        raise DecodeError("no such time: it is before 1970, or after 9999")
+    return at
 
 
 def to_object(event: ev.Event) -> dict[str, Any]:
@@ -66,8 +76,8 @@ def from_object(document: dict[str, Any]) -> ev.AnyEvent:
     if found is None:
         raise DecodeError("its kind is not known here" if isinstance(kind, str) else "it has no kind")
     event, names = found
-    fields = {names.get(name, name): _without_times(name, value) for name, value in document.items()}
     try:
+        fields = {names.get(name, name): _without_times(name, value) for name, value in document.items()}
         return cast("ev.AnyEvent", msgspec.convert(fields, event))
     except msgspec.ValidationError as error:
         raise DecodeError(f"it is no event of its kind: {str(error)[:160]}") from None
@@ -93,6 +103,24 @@ def from_line(line: bytes) -> ev.AnyEvent:
     return from_object(document_of(line))
 
 
+def harmless(value: Any) -> Any:
+    """A JSON value that somebody else wrote, without what drives a terminal in its texts. Raises `DecodeError`."""
+    try:
+        return _harmless(value)
+    except RecursionError:
+        raise DecodeError("it is nested too deeply") from None
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitise(value)
+    if isinstance(value, dict):
+        return {sanitise(key): _harmless(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_harmless(item) for item in value]
+    return value
+
+
 def _with_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {
@@ -109,8 +137,10 @@ def _with_times(value: Any) -> Any:
 def _without_times(key: str, value: Any) -> Any:
     if key in _OPEN:
         return value
-    if isinstance(value, str) and key in _TIMES:
+    if key in _TIMES and isinstance(value, str):
         return seconds(value)
+    if key in _TIMES and isinstance(value, int | float):
+        return value if isinstance(value, bool) else _shown(value)
     if isinstance(value, dict):
         return {name: _without_times(name, item) for name, item in value.items()}
     if isinstance(value, list):

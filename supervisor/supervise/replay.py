@@ -2,7 +2,7 @@
 
 For a front end it is a session (`Supervised` of the console's watcher) on which nothing can be ordered. Records of
 older versions, without a first line of their own, are played too; lines that cannot be read are left out and told with
-their numbers. Nothing but the file is touched.
+their numbers. Nothing but the file is touched, and nothing in it drives the terminal: anybody may have written it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from supervisor.adapters.base import Clock
 from supervisor.core import events as ev
-from supervisor.core.event_json import RECORD, DecodeError, document_of, from_object, seconds
+from supervisor.core.event_json import RECORD, DecodeError, document_of, from_object, harmless, seconds
 from supervisor.core.events import Evidence, Outcome, Phase
 from supervisor.core.holder import Holder
 from supervisor.core.tally import Tally
@@ -37,6 +37,7 @@ MAX_LINE_BYTES = 16 << 20
 LOOKED_AT_LINES = 200
 """Where none of the first lines is one of ours, the file is no record."""
 TOLD_BAD_LINES = 5
+MOST_EXIT_CODE = 255
 EVENTS_AT_A_TIME = 512
 TURNS = 3
 """Of the loop after an event that a newer one may take the place of: a reader that waits has each of them."""
@@ -197,7 +198,10 @@ class ReplaySession:
                 last_at = max(last_at, line.event.at)
                 at_once = await self._wait_until(last_at, at_once)
                 if isinstance(line.event, ev.Summary):
-                    summary = line.event
+                    if 0 <= line.event.exit_code <= MOST_EXIT_CODE:
+                        summary = line.event
+                    else:
+                        self._bad(Line(line.number, why="no command ends with such an exit code"))
                     continue
                 desk.tell(line.event)
                 if self._each and (not isinstance(line.event, ev.Log) or line.event.living):
@@ -313,7 +317,7 @@ def _lines(path: str) -> Generator[Line, None, None]:
             if not raw.strip():
                 continue
             try:
-                document = document_of(raw)
+                document = harmless(document_of(raw))
                 if document.get("kind") != RECORD:
                     yield Line(number, from_object(document))
             except DecodeError as error:
@@ -330,7 +334,7 @@ def _head(path: str) -> Head:
             if not raw:
                 break
             try:
-                document = document_of(raw)
+                document = harmless(document_of(raw))
                 if number == 1 and document.get("kind") == RECORD:
                     return _head_of(document)
                 return Head(at=from_object(document).at)
@@ -341,7 +345,9 @@ def _head(path: str) -> Head:
 
 def _head_of(document: dict[str, Any]) -> Head:
     at = document.get("at")
-    fields = {**document, "at": seconds(at) if isinstance(at, str) else at}
+    if not isinstance(at, str):
+        raise DecodeError("it has no time")
+    fields = {**document, "at": seconds(at)}
     try:
         head = msgspec.convert(fields, Head)
     except msgspec.ValidationError as error:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import events as ev
-from supervisor.core.event_json import DecodeError, from_line, from_object, iso, seconds, to_line, to_object
+from supervisor.core.event_json import DecodeError, from_line, from_object, harmless, iso, seconds, to_line, to_object
 from supervisor.core.events import Phase
 from tests.core.event_strategies import KINDS, TIMES, events
 from tests.schema import checked
@@ -80,6 +80,11 @@ def test_an_older_and_a_newer_version_are_read() -> None:
         (b'{"kind": "link", "at": "2026-13-30T08:00:00.000Z", "state": "up", "why": ""}', "no such time"),
         (b'{"kind": "link", "at": "2026-11-30T08:00:00.000Z", "state": "sideways", "why": ""}', "no event of its kind"),
         (b'{"kind": "link", "at": "2026-11-30T08:00:00.000Z", "why": ""}', "no event of its kind"),
+        (b'{"kind": "link", "at": "0001-01-01T00:00:00.000Z", "state": "up", "why": ""}', "before 1970"),
+        (b'{"kind": "link", "at": "9999-12-31T23:59:59.999Z", "state": "up", "why": ""}', "after 9999"),
+        (b'{"kind": "link", "at": 1e20, "state": "up", "why": ""}', "after 9999"),
+        (b'{"kind": "link", "at": true, "state": "up", "why": ""}', "no event of its kind"),
+        (b'{"kind": "link", "x": ' + b"[" * 700 + b"]" * 700 + b"}", "cannot be read|too deeply"),
         (b"[" * 100_000, "no JSON|too deeply"),
         (b'{"kind": "warning", "facts":' + b"[" * 100_000, "no JSON|too deeply"),
     ],
@@ -87,6 +92,16 @@ def test_an_older_and_a_newer_version_are_read() -> None:
 def test_what_is_no_event_is_told(line: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         from_line(line)
+
+
+def test_what_somebody_else_wrote_is_made_harmless_all_through() -> None:
+    wild = {"a\x1b[2J": ["b\x1b]0;title\x07c", {"d": "\x9b31m\u202ee\r"}], "n": 3, "none": None}
+    assert harmless(wild) == {"a": ["bc", {"d": "e"}], "n": 3, "none": None}
+    nested: object = "x"
+    for _ in range(5000):
+        nested = [nested]
+    with pytest.raises(DecodeError, match="too deeply"):
+        harmless(nested)
 
 
 @given(st.binary(max_size=60) | st.recursive(

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor.core import events as ev
-from supervisor.core.event_json import to_line
+from supervisor.core.event_json import from_object, harmless, to_line, to_object
 from supervisor.core.events import LinkState, Phase, Verdict
 from supervisor.core.wait import Limits
 from supervisor.errors import RefusedError, UsageError
@@ -96,6 +96,7 @@ def test_a_record_plays_back_as_the_stream_that_it_was(
     """Samples of a kind are told apart by the reader taking each as it comes, as a front end does."""
     path = tmp_path / "record.jsonl"
     path.unlink(missing_ok=True)
+    summary = msgspec.structs.replace(summary, exit_code=summary.exit_code % 256)
     write(path, [*stream, summary])
     monkey = pytest.MonkeyPatch()
 
@@ -112,7 +113,8 @@ def test_a_record_plays_back_as_the_stream_that_it_was(
         await session.play()
         return seen
 
-    assert asyncio.run(play()) == [*stream, summary]
+    wanted = [from_object(harmless(to_object(event))) for event in (*stream, summary)]
+    assert asyncio.run(play()) == wanted
 
 
 @pytest.mark.asyncio
@@ -230,6 +232,35 @@ async def test_lines_that_cannot_be_read_are_told_by_number_and_the_rest_is_play
     assert "\x1b" not in "".join(texts)
     assert len([event for event in seen if isinstance(event, ev.LinkEvent)]) == 2
     assert session.bad_lines == 3
+
+
+@pytest.mark.asyncio
+async def test_a_recording_that_somebody_made_up_drives_no_terminal(tmp_path: Path) -> None:
+    wild = "\x1b]0;mine\x07\x1b[2J\u202e\x9b31m"
+    head = {"kind": "record", "at": "2026-11-30T08:00:00.000Z", "version": 1}
+    told = ev.Warning_(at=T0, text=f"a{wild}", facts={f"b{wild}": wild})
+    stream = [told, change(T0, P.FAILED, P.IDLE), log(T0, 1)]
+    stream += [msgspec.structs.replace(log(T0, 2), text=wild), msgspec.structs.replace(link(T0), why=wild)]
+    path = tmp_path / "r"
+    lines = [json.dumps({**head, "profile": wild, "node": wild, "title": f"t{wild}"}), *map(to_line, stream)]
+    path.write_text("\n".join(lines) + "\n")
+    seen, session, _ = await played(path)
+    shown = "".join(map(to_line, seen)) + session.title + session.node + session.said
+    assert "a" in shown and session.title == "t (recording)"
+    assert shown.isprintable() and "\\u00" not in shown
+
+
+@pytest.mark.parametrize("code", [-1, 256, 10**17])
+@pytest.mark.asyncio
+async def test_an_exit_code_that_no_command_has_is_none(tmp_path: Path, code: int) -> None:
+    ending = ev.Summary(
+        at=T0, verdict=ev.Outcome.REACHED, exit_code=code, phase=P.SERVING, reason="", phases=(), answers={},
+        finding=None, evidence=(),
+    )  # fmt: skip
+    seen, session, _ = await played(write(tmp_path / "r", [link(T0), ending]))
+    last = seen[-1]
+    assert isinstance(last, ev.Summary) and last.exit_code == 130  # the one of a record without an ending
+    assert session.bad_lines == 1
 
 
 @pytest.mark.asyncio
