@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from supervisor.adapters import sockets
 from supervisor.adapters.http import Http, NoReply, environment_proxy
@@ -32,9 +33,13 @@ async def run_command(
     Input and errors are files, not pipes: a command that leaves something running in the background is over when it
     has ended itself, and one that never reads its input is none the worse for it.
     """
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
-        given.write(document)
-        given.seek(0)
+    with ExitStack() as files:
+        try:
+            given, errors = (files.enter_context(tempfile.TemporaryFile(buffering=0)) for _ in range(2))
+            given.write(document)
+            given.seek(0)
+        except OSError as error:
+            return f"it could not be started: no file can be written for it: {error.strerror or error}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,

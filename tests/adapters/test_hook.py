@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -173,3 +174,9 @@ async def test_the_environment_of_the_command_is_the_operators() -> None:
         assert await run(f"import os, sys; sys.exit(os.environ.get({name!r}) != 'here')") is None
     finally:
         del os.environ[name]
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_takes_no_file_is_told_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    assert await run("pass") == ("it could not be started: no file can be written for it: No such file or directory")
