@@ -1,7 +1,8 @@
-"""A limit on the time of one call that cannot be cut into steps: a user's regular expression on one line of a log.
+"""A limit on the processor time of one call that cannot be cut into steps: a pattern of the user's on a line of a log.
 
 `re` backtracks for years on some patterns and gives way to nobody, but it looks for signals on its way. A timer's
 signal whose handler raises ends it. That works in the main thread alone; elsewhere the call is made without a limit.
+Processor time, not the clock's: on a busy machine every pattern would take too long.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def _limited(call: Callable[[], object], limit_s: float) -> bool:
         if armed:  # a signal that comes just behind the call must hit nobody else
             raise _OverTime
 
-    before = signal.signal(signal.SIGALRM, over)
+    before = signal.signal(signal.SIGVTALRM, over)
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
         call()
         armed = False
         return True
@@ -46,5 +47,5 @@ def _limited(call: Callable[[], object], limit_s: float) -> bool:
         return False
     finally:
         armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

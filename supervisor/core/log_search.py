@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -85,7 +85,7 @@ class Matcher:
         """Whether one line does."""
         if self.query.level is not Level.ALL and level_of(text) < self.query.level:
             return False
-        return self._pattern is None or bool(self._search_line(text))
+        return self._pattern is None or self.holds(text)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the text stands in a line that is shown, for highlights."""
@@ -108,39 +108,36 @@ class Matcher:
         return found
 
     def text_hits(self, text: str) -> list[int]:
-        """Which lines (from 0) of a piece hold the query's text."""
+        """Which lines (from 0) of a piece hold the query's text. For a pattern of the user's: `some_hits`."""
         if self._pattern is None:
             return list(range(text.count("\n") + 1))
         if self._needle and not self.query.any_case:
             return _plain_hits(text, self._needle)
         if self._needle and not any(odd in text for odd in _SMALL_IN_ASCII):
             return _plain_hits(text.lower(), self._needle)
-        lines = text.split("\n")
-        if not self.query.regex:
-            return [at for at, line in enumerate(lines) if self._pattern.search(line)]
-        return self._guarded_hits(lines)
+        return [at for at, line in enumerate(text.split("\n")) if self._pattern.search(line)]
 
-    def _guarded_hits(self, lines: list[str]) -> list[int]:
-        found: list[int] = []
+    def some_hits(self, lines: Sequence[str], start: int) -> tuple[list[int], int]:
+        """The same from line `start` on, as far as the time limit lets it come: (which lines, where to go on)."""
         pattern = self._pattern
-        assert pattern is not None
-        at = 0
+        found: list[int] = []
+        at = start
 
-        def run() -> None:
+        def run(until: int) -> None:
             nonlocal at
-            while at < len(lines):
-                if pattern.search(lines[at]):
+            while at < until:
+                if pattern is None or pattern.search(lines[at]):
                     found.append(at)
                 at += 1
 
-        while at < len(lines) and not self.too_slow:
-            if not self._guard(run):
-                self.slow_lines += 1
-                at += 1  # this line is one that it takes too long on
-        return found
+        if not self._guard(lambda: run(len(lines))) and not self._guard(lambda: run(at + 1)):
+            self.slow_lines += 1
+            at += 1  # one that takes too long by itself
+        return found, at
 
-    def _search_line(self, text: str) -> bool:
-        return bool(self._guarded_hits([text])) if self.query.regex else bool(self.text_hits(text))
+    def holds(self, text: str) -> bool:
+        """Whether one line holds the query's text."""
+        return bool(self.some_hits([text], 0)[0]) if self.query.regex else bool(self.text_hits(text))
 
 
 def _compiled(query: Query, guard: Guard) -> re.Pattern[str]:
@@ -178,6 +175,15 @@ def _plain_hits(text: str, needle: str) -> list[int]:
     return found
 
 
+class _Begun(Struct):
+    """A piece that a pattern is in the middle of."""
+
+    piece: Chunk
+    lines: list[str]
+    at: int = 0
+    found: list[int] = []
+
+
 class Scan:
     """One way through the lines `first` ≤ n < `until` of a book."""
 
@@ -199,6 +205,7 @@ class Scan:
         self._pieces = _pieces(book.chunks(min(first, self._at), until, backwards=backwards), backwards)
         self._newer: list[str] = []  # backwards: what follows the piece, for a traceback that goes on in it
         self._found: list[int] = []
+        self._begun: _Begun | None = None
 
     @property
     def reached(self) -> tuple[int, int]:
@@ -211,9 +218,12 @@ class Scan:
         return found
 
     def step(self) -> bool:
-        """Look at one more piece; False when all was looked at."""
+        """Look at one more piece, or go on with one; False when all was looked at."""
         if self.done:
             return False
+        if self._begun is not None and not self._matcher.too_slow:
+            self._go_on()
+            return True
         piece = next(self._pieces, None)
         if piece is None or self._matcher.too_slow:
             edge = self._first if self._backwards else self._until
@@ -225,35 +235,52 @@ class Scan:
         end = piece.line_no + piece.lines
         gap = (end, self._at) if self._backwards else (self._at, piece.line_no)
         self._pass_gap(*gap)
-        self._look(piece, follows=gap[0] >= gap[1])
-        self._at = piece.line_no if self._backwards else end
+        text = shown_text(piece.data, self._mask)
+        if self._levels is not None:
+            self._look_at_levels(piece, text, follows=gap[0] >= gap[1])
+        elif self._matcher.query.regex:
+            self._begun = _Begun(piece, text.split("\n"))
+            self._go_on()
+        else:
+            self._end_piece(piece, self._matcher.text_hits(text))
         return True
+
+    def _go_on(self) -> None:
+        """A pattern may need more than one step for a piece."""
+        begun = self._begun
+        assert begun is not None
+        found, begun.at = self._matcher.some_hits(begun.lines, begun.at)
+        begun.found += found
+        if begun.at >= len(begun.lines):
+            self._begun = None
+            self._end_piece(begun.piece, begun.found)
+
+    def _end_piece(self, piece: Chunk, hits: Iterable[int]) -> None:
+        self._found = [line_no for at in hits if (line_no := piece.line_no + at) >= self._first]
+        self._at = piece.line_no if self._backwards else piece.line_no + piece.lines
 
     def _pass_gap(self, first: int, until: int) -> None:
         if (first := max(first, self._first)) < until:
             self.gaps.append((first, until))
 
-    def _look(self, piece: Chunk, *, follows: bool) -> None:
-        text = shown_text(piece.data, self._mask)
-        if self._levels is None:
-            self._found = [piece.line_no + at for at in self._matcher.text_hits(text)]
-            return
+    def _look_at_levels(self, piece: Chunk, text: str, *, follows: bool) -> None:
+        assert self._levels is not None
         if not follows or self._backwards:
             self._levels.forget()
         if not follows:
             self._newer = []
         bad = self._levels.hits(text)
-        lines = text
+        behind: list[str] = []
         if self._backwards:
             if self._levels.inside and self._newer:
-                lines = "\n".join([text, *self._newer])
-                bad += [piece.lines + at for at in self._levels.hits("\n".join(self._newer))]
+                behind = self._newer
+                bad += [piece.lines + at for at in self._levels.hits("\n".join(behind))]
             head = text.split("\n", MAX_BLOCK_LINES)[:MAX_BLOCK_LINES]
             self._newer = [*head, *self._newer][:MAX_BLOCK_LINES]
         if bad and self._matcher.query.text:
-            wanted = set(self._matcher.text_hits(lines))
-            bad = [at for at in bad if at in wanted]
-        self._found = [line_no for at in bad if (line_no := piece.line_no + at) >= self._first]
+            lines = [*text.split("\n"), *behind]
+            bad = [at for at in bad if self._matcher.holds(lines[at])]
+        self._end_piece(piece, bad)
 
 
 def _pieces(chunks: Iterator[Chunk], backwards: bool) -> Iterator[Chunk]:

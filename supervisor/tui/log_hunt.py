@@ -13,7 +13,7 @@ from supervisor.core.log_levels import Level
 from supervisor.core.log_search import Guard, Matcher, Query
 from supervisor.tui.log_words import Standing
 
-COUNTED_LINES = 100_000
+COUNTED_LINES = 20_000
 """Errors are numbered up to this many lines of them: which of them begins one is counted anew each time."""
 
 

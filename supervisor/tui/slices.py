@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-SLICE_S = 0.006
+SLICE_S = 0.004
 PAUSE_S = 0.002
 
 

@@ -70,7 +70,7 @@ def numbers(app: PaneApp) -> list[int]:
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
-    while not holds():  # noqa: ASYNC110 - Textual has no event for "drawn"
+    while not holds():
         if time.monotonic() > deadline:
             pytest.fail(f"waited in vain; the screen:\n{screen_text(pilot.app)}", pytrace=False)
         await asyncio.sleep(0.003)

@@ -32,7 +32,7 @@ from supervisor.tui.slices import in_slices
 from supervisor.tui.widgets.find_bar import FindBar
 from supervisor.tui.widgets.log_lines import LogLines
 
-PATTERN_S = 0.05
+PATTERN_S = 0.02
 """A pattern that takes longer than this on one line is left out there."""
 FETCHED_BYTES = 16 << 20
 """So much older log is fetched before it is looked through."""
