@@ -39,7 +39,7 @@ TOLD_S = 12.0
 
 
 class ConsoleApp(App[int]):
-    """The console of some sessions.
+    """The console of some sessions. Raises `UsageError` for a layout that does not exist.
 
     Args:
         watchers: the sessions; with one its screen is the first, with several their table.
@@ -69,6 +69,8 @@ class ConsoleApp(App[int]):
         environ: Mapping[str, str] | None = None,
         signals: bool = False,
     ) -> None:
+        if layout_name is not None:
+            layout.check_name(layout_name, config)
         self._ascii = glyphs.AsciiFilter()
         super().__init__()
         environ = os.environ if environ is None else environ

@@ -14,6 +14,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.css.tokenizer import TokenError
 
 from supervisor import resources
+from supervisor.errors import UsageError
 
 OURS = ("console", "compact", "wall")
 SHARED = ("base", "dialogs")
@@ -36,6 +37,12 @@ def automatic(width: int, height: int) -> str:
 def names(folder: Path | None) -> tuple[str, ...]:
     """Every layout that can be chosen: ours, then the user's own."""
     return (*OURS, *sorted(path.stem for path in _users(folder) if path.stem not in (*OURS, *SHARED)))
+
+
+def check_name(name: str, folder: Path | None) -> None:
+    """Raises `UsageError` where there is no layout of this name."""
+    if name not in (known := names(folder)):
+        raise UsageError(f"--layout: there is no layout {name!r} (known: {', '.join(known)})")
 
 
 def files(name: str, folder: Path | None, variables: Mapping[str, str]) -> Files:

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor import resources
 from supervisor.core import events as ev
+from supervisor.errors import UsageError
 from supervisor.tui import big, layout, room
 from supervisor.tui.widgets.panel import Panel
 from tests.tui.consoles import (
@@ -135,6 +136,14 @@ async def test_a_layout_of_the_users_own_comes_after_ours_and_a_broken_one_is_to
     assert (
         layout.names(tmp_path) == ("console", "compact", "wall", "mine", "tall") and layout.names(None) == layout.OURS
     )
+
+
+def test_a_layout_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    (tmp_path / "layouts").mkdir()
+    (tmp_path / "layouts" / "mine.tcss").write_text("")
+    with pytest.raises(UsageError, match=r"no layout 'wal' \(known: console, compact, wall, mine\)"):
+        console(FakeSession(), layout="wal", config=tmp_path)
+    console(FakeSession(), layout="mine", config=tmp_path)
 
 
 @pytest.mark.parametrize(
