@@ -64,9 +64,15 @@ def program(environ: Mapping[str, str], *, editor: bool) -> list[str]:
     )
 
 
-def at_line(words: list[str], path: str, line_no: int) -> list[str]:
-    """The whole command: the program's way of saying a line, none where it is not known."""
+def at_line(words: list[str], path: str, line_no: int, *, last: bool = False) -> list[str]:
+    """The whole command: the program's way of saying a line, none where it is not known.
+
+    Args:
+        last: it is the file's last line: a pager would show it above an empty screen.
+    """
     name = Path(words[0]).name
+    if name == "less" and last:
+        return [*words, "+G", path]
     waits = [_WAITS[name]] if name in _WAITS and _WAITS[name] not in words else []
     if name in _CODE:
         return [*words, *waits, "-g", f"{path}:{line_no}"]

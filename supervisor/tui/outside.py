@@ -54,4 +54,4 @@ async def _show_excerpt(words: list[str], view: LogView, line_no: int) -> None:
     )
     texts = [head, *(f"{number:>{width}}  {text}" for number, text in lines)]
     with open_at.excerpt(texts, "log.txt") as path:
-        await open_at.show(open_at.at_line(words, path, line_no - first + 2))
+        await open_at.show(open_at.at_line(words, path, line_no - first + 2, last=line_no >= last))

@@ -620,6 +620,7 @@ async def test_the_log_opens_in_another_program(tmp_path: Path, monkeypatch: pyt
 )
 def test_each_program_is_told_the_line_in_its_own_way(words: list[str], command: list[str]) -> None:
     assert open_at.at_line(words, "/x", 7) == command
+    assert open_at.at_line(["less"], "/x", 7, last=True) == ["less", "+G", "/x"]
 
 
 def test_the_program_is_the_users_own_or_one_that_is_there(tmp_path: Path) -> None:
