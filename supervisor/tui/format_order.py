@@ -6,7 +6,7 @@ their times, then the proof, or who still holds what and the next sensible step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -44,14 +44,16 @@ class Falling(Struct, frozen=True):
     before_bytes: int | None
     now_bytes: int | None
     idle_bytes: int | None
+    rest_bytes: int | None
+    """What is used now and nobody else accounts for; None where a figure is missing."""
     slack_bytes: int
 
     @property
     def free(self) -> bool | None:
-        """Whether no more is used than when it is idle; None where that cannot be told."""
-        if self.now_bytes is None or self.idle_bytes is None:
+        """Whether what nobody else uses is no more than when it is idle; None where that cannot be told."""
+        if self.rest_bytes is None or self.idle_bytes is None:
             return None
-        return self.now_bytes <= self.idle_bytes + self.slack_bytes
+        return self.rest_bytes <= self.idle_bytes + self.slack_bytes
 
 
 def heading(order: Order, title: str, node: str, now: float, width: int) -> Pieces:
@@ -165,7 +167,8 @@ def fates(order: Order, mask: Mask, now: float, width: int, height: int) -> Piec
     """A process a line; those that are still there come first where not all fit into `height`."""
     every = list(order.fates.values())
     if not every:
-        return (("No process of it is known to live.", "dim"),)
+        asked = "The node is asked who of it lives." if order.under_way else "No process of it was there."
+        return ((clip(asked, width), "dim"),)
     held = any(fate.held for fate in every)
     if len(every) >= height:  # the rest is scrolled to
         every.sort(key=lambda fate: fate.gone_at is not None)
@@ -211,21 +214,31 @@ def falling(order: Order, event: GpuEvent | None) -> list[Falling]:
     """The GPUs that the order concerns: by what was claimed, else all that its processes hold memory of."""
     latest = {gpu.uuid: gpu for gpu in event.gpus} if event is not None else {}
     before = {gpu.uuid: gpu for gpu in order.gpus.gpus} if order.gpus is not None else {}
+    ours = {pid for pid, _ticks in order.fates}
     claim = order.claim
     if claim is not None and claim.spaces:
         return [
             _falling(
-                space.label, latest.get(space.uuid), before.get(space.uuid), space.used_bytes, space.baseline_bytes
+                space.label,
+                latest.get(space.uuid),
+                before.get(space.uuid),
+                ours,
+                space.used_bytes,
+                space.baseline_bytes,
             )
             for space in claim.spaces
         ]
     held = {uuid for fate in order.fates.values() for uuid in fate.held}
     return [
-        _falling(f"GPU {gpu.index}", latest.get(uuid), gpu, None, None) for uuid, gpu in before.items() if uuid in held
+        _falling(f"GPU {gpu.index}", latest.get(uuid), gpu, ours, None, None)
+        for uuid, gpu in before.items()
+        if uuid in held
     ]
 
 
-def _falling(label: str, latest: Gpu | None, before: Gpu | None, used: int | None, idle: int | None) -> Falling:
+def _falling(
+    label: str, latest: Gpu | None, before: Gpu | None, ours: Collection[int], used: int | None, idle: int | None
+) -> Falling:
     at_start = before.memory.used_bytes if before is not None else None
     gpu = latest or before
     return Falling(
@@ -234,8 +247,16 @@ def _falling(label: str, latest: Gpu | None, before: Gpu | None, used: int | Non
         before_bytes=at_start if at_start is not None else used,
         now_bytes=latest.memory.used_bytes if latest is not None else None,
         idle_bytes=idle,
+        rest_bytes=_rest(latest, ours) if latest is not None else None,
         slack_bytes=gpu.slack_bytes if gpu is not None else 0,
     )
+
+
+def _rest(gpu: Gpu, ours: Collection[int]) -> int | None:
+    others = [use.used_bytes for use in gpu.uses or () if use.pid not in ours]
+    if gpu.memory.used_bytes is None or gpu.uses is None or None in others:
+        return None
+    return gpu.memory.used_bytes - sum(filter(None, others))
 
 
 def memory(spaces: Sequence[Falling], width: int, height: int) -> Pieces:

@@ -46,6 +46,11 @@ def paused(header: Pieces, paused_s: float, width: int) -> Pieces:
     return fit((sign, *header), width)
 
 
+def ordered(header: Pieces, order: str, order_s: float, width: int) -> Pieces:
+    """The same for an order that goes on in the background."""
+    return fit(((f"● {order} under way {running(order_s)}: t shows it ", "now"), *header), width)
+
+
 def report(model: SessionModel) -> str:
     """What went wrong as plain text, to be pasted into a ticket: whose it is, when, the evidence, the finding."""
     view = model.view

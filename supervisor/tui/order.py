@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from supervisor.core import events as ev
 from supervisor.core.claim import Claim, Identity
@@ -99,7 +100,9 @@ class Order:
         now = self._now()
         for process in processes:
             fate = self._fate(process)
-            fate.process, fate.gone_at = process, None
+            # One that is dying loses its title: by the first one it is known.
+            fate.process = replace(process, title=fate.process.title or process.title)
+            fate.gone_at = None
         living = {(process.pid, process.start_ticks) for process in processes}
         for identity, fate in self.fates.items():
             if identity not in living and fate.gone_at is None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from supervisor.core import events as ev
 from supervisor.core.claim import Claim, Held
-from supervisor.core.gpu import Coverage, Driver, DriverState, Snapshot
+from supervisor.core.gpu import Coverage, Driver, DriverState, Snapshot, Use
 from supervisor.core.gpu_events import GpuEvent
 from supervisor.core.holder import Holder, HolderClass
 from supervisor.errors import UnreachableError
@@ -85,6 +85,9 @@ def test_an_order_knows_what_became_of_each_process() -> None:
     ]  # fmt: skip
     assert order.processes == tuple(TREE) and order.claim is CLAIM
     child = ev.Process(pid=50_000, start_ticks=77, title="forked meanwhile")
+    order.alive([child])
+    order.alive([replace(child, title="[forked]", state="Z")])
+    assert order.processes[-1].title == "forked meanwhile"
     order.alive([child])
     assert order.processes[-1] == child and order.fates[48190, 1].gone_at == BEGAN + 1.7
     order.end("all gone", good=True)
@@ -164,6 +167,12 @@ def test_memory_falls_to_what_it_was_when_the_gpu_was_idle() -> None:
     order.planned(TREE, CLAIM)
     spaces = format_order.falling(order, look((70, 0.6)))
     assert [space.free for space in spaces] == [False, True]
+    shared = look((40.6, 0.6))  # another server has taken the place: that is none of ours
+    busy = replace(shared.gpus[0], uses=(Use(pid=7, used_bytes=40 * GIB),))
+    shared = replace(shared, gpus=(busy, shared.gpus[1]))
+    assert [space.free for space in format_order.falling(order, shared)] == [True, True]
+    dark = replace(shared, gpus=(replace(busy, uses=None), shared.gpus[1]))
+    assert format_order.falling(order, dark)[0].free is None
     shown = rows(format_order.memory(spaces, 100, 8))
     assert shown[0].startswith("● GPU 0") and "70.0 → 70.0 GiB" in shown[0] and "idle  0.5" in shown[0]
     assert shown[1].startswith("✔ GPU 1") and "70.0 →  0.6 GiB" in shown[1]
@@ -257,7 +266,7 @@ async def test_an_order_is_shown_live_can_be_left_and_comes_back_with_its_end(si
         session.desk.tell(look((70, 0.6)))
         await until(pilot, shows(app, "gone after 1.7 s", "▲ KILL sent", "70.0 →  0.6 GiB", "KILL sent to pid 48212"))
         await press(pilot, "escape")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen))
+        await until(pilot, shows(app, "● stop under way 31 s: t shows it"))
         for key in ("r", "k", "z", "t"):  # nothing else is ordered meanwhile: each brings it back
             await press(pilot, key)
             await until(pilot, lambda: isinstance(app.screen, TransactionScreen))

@@ -153,6 +153,9 @@ class RunScreen(Looks, Screen[None]):
         if self._paused_at is not None:
             self._header.pieces = format_run.paused(header, now - self._paused_at, width)
             return
+        order = self.watcher.order
+        if order is not None and order.under_way and self.is_current:
+            header = format_run.ordered(header, order.kind, now - order.began_at, width)
         self._header.pieces = header
         self._strip.pieces = format.strip(view, now, room_for(self._strip))
         self._stage.pieces = format.stage(view, now, room_for(self._stage), trail=model.trail, mask=model.mask)

@@ -62,7 +62,11 @@ class TransactionScreen(Looks, ModalScreen[None]):
     def on_mount(self) -> None:
         """Textual's hook."""
         self.set_interval(REDRAW_S, self.look)
-        self.call_after_refresh(self.look)
+        self.look()
+
+    def on_line_resized(self) -> None:
+        """A line's message."""
+        self.look()
 
     def changed(self, watcher: Watcher, events: Sequence[ev.AnyEvent]) -> None:
         """A restart whose stop is proved makes way for its launch; the proof stays for a moment as a sentence."""
@@ -76,9 +80,7 @@ class TransactionScreen(Looks, ModalScreen[None]):
         """Set what each line says by the order, the view and the time."""
         order, mask = self.order, self._watcher.mask
         now = self._watcher.desk.clock.now()
-        width = self._heading.size.width
-        if not width:
-            return
+        width = self._heading.size.width or max(40, self.size.width * 9 // 10 - 6)
         spaces = format_order.falling(order, self._watcher.model.view.gpu)
         memory_rows = max(2, self.size.height // 4)
         self._heading.pieces = format_order.heading(order, self._watcher.title, self._watcher.node, now, width)
