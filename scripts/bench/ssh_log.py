@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,8 @@ class Delay:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target_port, limit=1 << 22)
-        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+        with suppress(asyncio.CancelledError):  # at the end of the bench
+            await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -85,9 +87,7 @@ class Delay:
 
 async def into_the_book(folder: Path, sshd: Sshd, path: Path, port: int, window: int | None) -> None:
     """Measure ours, and print it."""
-    known = folder / "known_hosts"
-    known.write_text(sshd.known_hosts.read_text().replace(f":{sshd.port}", f":{port}"))
-    config = folder / "config"
+    known, config = folder / "known_hosts", folder / "config"
     config.write_text(f"Host *\n  IdentityFile {sshd.client_key}\n  IdentitiesOnly yes\n")
     target = f"ssh://{sshd.user}@127.0.0.1:{port}"
     connection = Connection(
@@ -170,13 +170,11 @@ async def measure(folder: Path, sshd: Sshd, path: Path, options: argparse.Namesp
     port = sshd.port
     if options.rtt_ms:
         port = await Delay(sshd.port, options.rtt_ms / 2000).start()
-    config = folder / "ssh_config"
-    config.write_text(
-        sshd.ssh_config.read_text().replace(f"Port {sshd.port}", f"Port {port}")
-        + f"\n  UserKnownHostsFile {folder / 'known_hosts'}\n"
-    )
-    (folder / "known_hosts").write_text(sshd.known_hosts.read_text().replace(f":{sshd.port}", f":{port}"))
-    await asyncio.to_thread(ssh_cat, sshd, path, sshd.ssh_config if not options.rtt_ms else config)
+    known, config = folder / "known_hosts", folder / "ssh_config"
+    known.write_text(sshd.known_hosts.read_text().replace(f":{sshd.port}", f":{port}"))
+    text = sshd.ssh_config.read_text().replace(f"Port {sshd.port}", f"Port {port}")
+    config.write_text(text.replace(str(sshd.known_hosts), str(known)))
+    await asyncio.to_thread(ssh_cat, sshd, path, config)
     if not options.ssh_only:
         await into_the_book(folder, sshd, path, port, options.window)
 

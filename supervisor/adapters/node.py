@@ -88,7 +88,8 @@ class _Reader:
         """`count` bytes. Raises `EOFError` at the end."""
         while len(self._buffer) < count:
             await self._more()
-        data = bytes(self._buffer[:count])
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:count])
         del self._buffer[:count]
         return data
 

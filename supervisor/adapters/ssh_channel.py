@@ -94,8 +94,13 @@ class ChannelStream:
                 return b""
             self._readable.clear()
             await self._readable.wait()
-        data = bytes(self._buffer[:max_bytes])
-        del self._buffer[:max_bytes]
+        if len(self._buffer) <= max_bytes:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        else:
+            with memoryview(self._buffer) as view:
+                data = bytes(view[:max_bytes])
+            del self._buffer[:max_bytes]
         if self._reading_paused and len(self._buffer) < self._limit_bytes // 2 and self._channel is not None:
             self._reading_paused = False
             self._channel.resume_reading()

@@ -8,8 +8,8 @@ The window grows to what the road carries in a round trip and the patience below
 from __future__ import annotations
 
 LEAST_BYTES = 64 << 10
-MOST_BYTES = 1 << 20
-PATIENCE_S = 0.05
+MOST_BYTES = 2 << 20
+PATIENCE_S = 0.04
 """What others may have to wait behind the log, on top of the round trip."""
 LOOK_S = 0.03
 """The rate is taken over so long, all of which somebody had more to send."""
