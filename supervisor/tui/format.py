@@ -100,7 +100,13 @@ def _age(view: View, now: float) -> tuple[Pieces, Pieces]:
         words = ((f"{view.phase.value} after {spell(max(0.0, view.since - began))}", "plain"),)
         return words, words
     age = running(now - began)
-    return ((age, "plain"), (f" {'since launch' if launched is not None else 'watched'}", "dim")), ((age, "plain"),)
+    words = "since launch" if launched is not None else "since takeover" if _taken_over(view) else "watched"
+    return ((age, "plain"), (f" {words}", "dim")), ((age, "plain"),)
+
+
+def _taken_over(view: View) -> bool:
+    """Whether the run lived already: its launch was another console's, and its time is not told here."""
+    return any("taken over" in item.text for item in view.changes[0].evidence)
 
 
 def _link_sign(event: ev.LinkEvent | None, now: float, rtt_ms: float | None) -> tuple[Pieces, Pieces]:

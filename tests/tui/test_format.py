@@ -82,6 +82,13 @@ def test_preflight_and_launching() -> None:
     ]
 
 
+def test_a_run_that_lived_already_is_said_to_be_taken_over() -> None:
+    told = Told().link()
+    told.note(ev.RunBegan(at=told.now, run_id=RUN, why="taken over; started 03:12:00 by ana@desk"))
+    assert top(told.after(56), USUAL)[0].endswith("56 s since takeover")
+    assert top(Told().link().begin().after(56), USUAL)[0].endswith("56 s watched")
+
+
 def test_loading() -> None:
     told = Told().loading()
     assert top(told, NARROW) == [
