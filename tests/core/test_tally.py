@@ -107,6 +107,46 @@ def test_a_look_that_never_came_back_is_told() -> None:
     assert "no answer" not in session(refused(1)).summary(TIMEOUT, 1 + UNANSWERED_S).reason
 
 
+def last_words(*pieces: bytes) -> str | None:
+    """What an ending shows as the log's last line, after these blocks."""
+    tally, offset, line_no = Tally(began_at=0.0), 0, 1
+    for piece in pieces:
+        lines = piece.count(b"\n")
+        tally.event(ev.LogBlock(at=2, data=piece, offset=offset, line_no=line_no, lines=lines))
+        offset, line_no = offset + len(piece), line_no + lines
+    return tally.last_line[1] if tally.last_line is not None else None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        ((), None),
+        ((b"one\ntwo\n",), "two"),
+        ((b"one\ntw", b"o\n"), "two"),
+        ((b"one\n\n  \x1b[0m\n\n",), "  "),
+        ((b"one\n", b"\n", b"\n\n"), "one"),
+        ((b"one\n 45%|##\r 46%|##",), " 46%|##"),
+        ((b"unfinished",), None),
+        ((b"x" * 300_000, b"\nafter a huge one\n"), "after a huge one"),
+        ((*[b"line %d\n" % number for number in range(30_000)], b"\n"), "line 29999"),
+    ],
+)
+def test_the_last_line_of_a_log_that_comes_in_blocks(pieces: tuple[bytes, ...], words: str | None) -> None:
+    assert last_words(*pieces) == words
+
+
+def test_the_last_line_stays_known_while_blank_ones_flood() -> None:
+    tally = Tally(began_at=0.0)
+    tally.event(ev.LogBlock(at=1, data=b"the last words\n", offset=0, line_no=1, lines=1))
+    assert tally.last_line == (1, "the last words")
+    for number in range(4):
+        data = b"\n" * 60_000
+        tally.event(
+            ev.LogBlock(at=2, data=data, offset=15 + number * 60_000, line_no=2 + number * 60_000, lines=60_000)
+        )
+    assert tally.last_line == (1, "the last words")
+
+
 @pytest.mark.parametrize("decision", [REACHED, FAILED])
 def test_hints_are_for_a_wait_that_ran_out(decision: Decision) -> None:
     assert session(rejected(1), refused(2)).summary(decision, 60).reason == decision.reason

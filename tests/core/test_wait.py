@@ -136,12 +136,13 @@ def memory(at: float, ours_bytes: int | None) -> GpuEvent:
     "moves",
     [
         log(BEGAN + 25),
+        ev.LogBlock(at=BEGAN + 25, data=b"x", offset=0, line_no=1, lines=0),
         ev.Progress(at=BEGAN + 25, stage="weights", done=3, total=8),
         phase(Phase.WARMING, at=BEGAN + 25),
         ev.Health(at=BEGAN + 25, status=503, bytes=0, ms=1, verdict=Verdict.NOT_YET),
         memory(BEGAN + 25, 5 << 30),
     ],
-    ids=["log", "progress", "phase", "another answer", "memory"],
+    ids=["log", "a block of it", "progress", "phase", "another answer", "memory"],
 )
 def test_what_moves_puts_the_stall_off(moves: ev.AnyEvent) -> None:
     wait = waiter(stall_s=30)

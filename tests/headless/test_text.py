@@ -121,6 +121,10 @@ def test_phases_have_the_names_of_the_contract_and_every_time_is_text() -> None:
     assert to_object(SUMMARY)["finding"]["at"] == iso(AT)
 
 
+def test_a_block_of_a_log_is_never_printed() -> None:
+    assert not wanted(ev.LogBlock(at=AT, data=b"x\n", offset=0, line_no=1, lines=1), everything=False)
+
+
 def test_log_lines_and_samples_are_printed_only_when_all_is_wanted() -> None:
     for event in (LOG, ev.Metrics(at=AT, running=1)):
         assert [wanted(event, everything=value) for value in (False, True)] == [False, True]
