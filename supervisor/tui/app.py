@@ -6,6 +6,7 @@ What is shown of a session, and what a key asks of it, is its screen's business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import locale
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -25,6 +28,7 @@ from supervisor.tui import format, glyphs, keys, layout, ordering, themes
 from supervisor.tui.announcing import Announcing
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
+from supervisor.tui.terminal import TerminalDriver
 from supervisor.tui.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -76,6 +80,7 @@ class ConsoleApp(App[int]):
         environ = os.environ if environ is None else environ
         self.watchers = list(watchers)
         self.farewell = ""
+        self._ending = False
         self._start = start
         self._layout_kept = layout_name
         self._layout_name = ""
@@ -92,6 +97,11 @@ class ConsoleApp(App[int]):
         self._use_layout(layout_name or layout.automatic(*os.terminal_size(self.size)))
 
     # ------------------------------------------------------------------------------- the beginning
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's hook: a terminal that may go away."""
+        usual = super().get_driver_class()
+        return TerminalDriver if usual is LinuxDriver else usual
 
     def get_default_screen(self) -> Screen[Any]:
         """Textual's hook: what stands at the bottom."""
@@ -258,7 +268,14 @@ class ConsoleApp(App[int]):
     def _on_signal(self, number: signal.Signals) -> None:
         self.run_worker(self._end(128 + number), group="end")
 
+    def on_terminal_gone(self) -> None:
+        """The terminal's message, which may come without any signal: nobody looks any more."""
+        self._on_signal(signal.SIGHUP)
+
     async def _end(self, code: int) -> None:
+        if self._ending:
+            return
+        self._ending = True
         self.farewell = "\n".join(
             format.farewell(watcher.desk.hub.view, watcher.title, watcher.node, watcher.busy)
             for watcher in self.watchers
@@ -297,6 +314,7 @@ def run_console(
     """Run the console until the user quits; returns the exit code of the command, or `DEMO_WANTED`."""
     app = ConsoleApp(watchers, start=start, layout_name=layout_name, config=config, signals=True)
     code = app.run()
-    for line, watcher in zip(app.farewell.splitlines(), app.watchers, strict=False):
-        print(watcher.mask(line))
+    with contextlib.suppress(OSError):  # the terminal has gone
+        for line, watcher in zip(app.farewell.splitlines(), app.watchers, strict=False):
+            print(watcher.mask(line))
     return code if code is not None else (app.return_code or 0)
