@@ -109,6 +109,14 @@ class RunScreen(Looks, Screen[None]):
         """Textual's hook: what fits into a line has changed."""
         self.look()
 
+    def on_screen_suspend(self) -> None:
+        """Textual's hook: something stands over it now."""
+        self.call_later(self.look)
+
+    def on_screen_resume(self) -> None:
+        """Textual's hook: it is seen alone again."""
+        self.call_later(self.look)
+
     def on_line_resized(self) -> None:
         """A line's message."""
         self.look()
