@@ -119,6 +119,33 @@ def test_the_engines_own_rules_too(name: str, data: bytes, cuts: list[int]) -> N
     assert by_block(loader.load(name), blocks) == by_line(loader.load(name), blocks)
 
 
+@pytest.mark.parametrize(
+    ("raw", "stage"),
+    [
+        (b"In\x1b[0mit", "begin"),
+        (b"In\x1b]0;a title\x07it", "begin"),
+        (b"I\x00n\x7fit", "begin"),
+        (b"In\xc2\x9b1mit", "begin"),
+        (b"In\xe2\x80\x8e\xef\xbb\xbf\xc2\x85it", "begin"),
+        (b"aaaLoad weight\tbegin", "begin"),
+        (b"\x1b[1maaaLoad weight\tbegin", "begin"),
+        (b"Load weight\tbegin", ""),
+        (b"In\xffit", ""),
+        (b"In\rit", ""),
+        (b"Init\rover it", ""),
+        (b"Init\r\r", "begin"),
+        (b"\x00" * (MAX_LINE_BYTES + 1), "cut"),
+        (b"\x1b[m" * 6000, "cut"),
+        (b" " * 1997 + b"Init", ""),
+    ],
+)
+def test_a_line_that_lies_whole_in_a_block(raw: bytes, stage: str) -> None:
+    """What would hide a literal, or make one up, in the middle of a block: where most lines are passed over."""
+    blocks = blocks_of(b"noise\n" * 3 + raw + b"\n" + b"noise\n" * 3, [])
+    assert by_block(RULES, blocks) == by_line(RULES, blocks)
+    assert [(line_no, read.stage) for line_no, _, _, read in by_block(RULES, blocks)] == ([(4, stage)] if stage else [])
+
+
 def test_what_is_told_is_not_nothing() -> None:
     """The proofs above compare; this says what they compare."""
     data = (
