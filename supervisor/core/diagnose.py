@@ -14,6 +14,7 @@ from supervisor.core.progress import ErrorLines
 
 LOOKED_AT_LINES = 400
 SHOWN_LINES = 3
+SHOWN_CHARACTERS = 300
 
 
 def finding_of_end(ended: ev.Exit, log: Sequence[ev.Log], engine: Engine, at: float) -> ev.Finding:
@@ -25,8 +26,10 @@ def finding_of_end(ended: ev.Exit, log: Sequence[ev.Log], engine: Engine, at: fl
     category, detail, advice = _by_end(ended)
     cause = f"the server ended: {ended.words()}"
     if shown:
-        said = " | ".join(item.text.strip()[:300] for item in shown[-SHOWN_LINES:])
-        cause += f"; the last lines that look like errors: {said}"
+        # Every rank says the same: once is enough. The later of two alike is the one that stands.
+        said = list(dict.fromkeys(item.text.strip()[:SHOWN_CHARACTERS] for item in reversed(shown)))[:SHOWN_LINES]
+        what = "lines that look like errors" if len(said) > 1 else "line that looks like an error"
+        cause += f"; the last {what}: {' | '.join(reversed(said))}"
     elif line is not None:
         cause += "; no line of its log looks like an error"
     else:
@@ -41,6 +44,12 @@ def finding_of_end(ended: ev.Exit, log: Sequence[ev.Log], engine: Engine, at: fl
         confidence="low",
         advice=advice,
     )
+
+
+def says_its_line(finding: ev.Finding) -> bool:
+    """Whether the cause has the line in its words, so that it need not stand beside it once more."""
+    line = finding.line.strip()[:SHOWN_CHARACTERS]
+    return bool(line) and line in finding.cause
 
 
 def _by_end(ended: ev.Exit) -> tuple[str, str, str]:

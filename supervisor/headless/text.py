@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from supervisor.core import events as ev
+from supervisor.core.diagnose import says_its_line
 from supervisor.core.durations import spell
 from supervisor.core.events import Outcome
 
@@ -75,9 +76,11 @@ def ending(summary: ev.Summary, style: Style) -> list[str]:
 def finding_lines(finding: ev.Finding) -> list[str]:
     """A finding, with the line that shows it."""
     out = [f"  finding ({finding.category}, {finding.confidence}): {finding.cause}"]
-    if finding.line:
-        number = f"line {finding.line_no}: " if finding.line_no is not None else ""
-        out.append(f"    {number}{finding.line}")
+    number = f"line {finding.line_no}" if finding.line_no is not None else ""
+    if finding.line and not says_its_line(finding):
+        out.append(f"    {number}: {finding.line}" if number else f"    {finding.line}")
+    elif number:
+        out.append(f"    {number} of the log")
     if finding.advice:
         out.append(f"    {finding.advice}")
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from supervisor.core import events as ev
+from supervisor.core.diagnose import says_its_line
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.supervise.hub import View
@@ -104,15 +105,19 @@ def _finding(finding: ev.Finding, mask: Mask, width: int, keys: bool) -> list[Pi
         lines[0] = (*lines[0], (f"  ({finding.confidence})", "dim"))
     else:
         lines[0] = spread(lines[0], ((words, role),), width)
-    if finding.line and finding.line != finding.cause:
+    said = says_its_line(finding)
+    if finding.line and not said:
         lines += _line_of_the_log(finding, mask, width)
+    elif unwrapped and finding.line_no is not None:
+        lines.append(((f"{INDENT}line {finding.line_no:,} of the log", "dim"),))
     for text in finding.ruled_out:
         lines += [((line, "dim"),) for line in wrapped(mask(f"Not: {text}"), width, rest=INDENT)]
     if finding.advice:
         lines += [((line, "plain"),) for line in wrapped(mask(f"Try: {finding.advice}"), width, rest=INDENT)]
     if keys:
+        where = f"line {finding.line_no:,}" if said and finding.line_no is not None else "the line"
         offered = (
-            "enter: go to the line   y: copy as a report" if finding.line_no is not None else "y: copy as a report"
+            f"enter: go to {where}   y: copy as a report" if finding.line_no is not None else "y: copy as a report"
         )
         tail: Pieces = ((clip(offered, width), "dim"),)
         if length(lines[-1]) + length(tail) + 3 <= width and len(lines) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.core import events as ev
-from supervisor.core.diagnose import LOOKED_AT_LINES, finding_of_end
+from supervisor.core.diagnose import LOOKED_AT_LINES, finding_of_end, says_its_line
 from supervisor.engines import loader
 
 VLLM = loader.load("vllm")
@@ -54,6 +54,21 @@ def test_only_the_last_lines_count_and_three_are_shown() -> None:
     assert old not in find(old, *["quiet"] * LOOKED_AT_LINES).cause
     finding = find(*[f"ValueError: {number}" for number in range(9)])
     assert [str(number) in finding.cause.split("errors: ")[1] for number in (5, 6, 7, 8)] == [False, True, True, True]
+
+
+def test_what_every_rank_says_is_told_once() -> None:
+    """The panel showed the same line three times in the cause, and once more below it."""
+    finding = find(*["ValueError: the model is too large"] * 8)
+    assert finding.cause.count("the model is too large") == 1
+    assert finding.line_no == 8
+    assert says_its_line(finding)
+    finding = find("ValueError: a", "ValueError: b", "ValueError: a")
+    assert finding.cause.endswith("errors: ValueError: b | ValueError: a")
+
+
+def test_a_line_that_the_cause_does_not_have_is_shown_beside_it() -> None:
+    assert not says_its_line(find("loading"))
+    assert not says_its_line(find())
 
 
 def test_long_lines_are_cut() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.core import events as ev
 from supervisor.tui import format_finding
@@ -47,6 +48,16 @@ def test_a_finding_at_the_usual_width() -> None:
         "Try: --shm-size 16g for the container, or NCCL_SHM_DISABLE=1."
         + "enter: go to the line   y: copy as a report".rjust(51),
     ]
+
+
+def test_a_line_that_stands_in_the_cause_is_not_shown_again() -> None:
+    said = replace(SHM, cause=f"the server ended: exit code 1; the last line that looks like an error: {SHM.line}")
+    text = "\n".join(lines(failed(said), 112))
+    assert text.count("NCCL WARN Error") == 1
+    assert "enter: go to line 2,113" in text
+    copied = format_finding.report(failed(said).model.view, "")
+    assert copied is not None
+    assert lines_of(copied.pieces)[1] == "  line 2,113 of the log"
 
 
 def test_a_finding_at_80_columns_wraps_and_loses_nothing() -> None:
