@@ -162,7 +162,7 @@ class RunScreen(Looks, Screen[None]):
             self._header.pieces = format_run.paused(header, now - self._paused_at, width)
             return
         order = self.watcher.order
-        if order is not None and order.under_way and self.is_current:
+        if order is not None and order.under_way and self.is_active:
             header = format_run.ordered(header, order.kind, now - order.began_at, width)
         self._header.pieces = header
         self._strip.pieces = format.strip(view, now, room_for(self._strip))
