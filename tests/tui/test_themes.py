@@ -94,12 +94,15 @@ async def test_a_terminal_without_unicode_gets_none_anywhere() -> None:
     app = console(session, environ={"SUPERVISOR_ASCII": "1"})
     async with app.run_test(size=USUAL, notifications=True) as pilot:
         await until(pilot, shows(app, "* 503", "v launching", "progress ###= 41 % - na?ve ???? ??"))
-        for key in ("k", "n", "question_mark", "escape", "l"):
+        for key, shown in (("k", "stop (y)"), ("n", "k stop"), ("question_mark", "this server"), ("escape", "k stop")):
             await press(pilot, key)
-            await until(pilot, lambda: all(cell_len(row) == 120 for row in screen_text(app).splitlines()))
+            await until(pilot, lambda shown=shown: shown in screen_text(app))  # type: ignore[misc]
             text = screen_text(app)
             assert text.isascii(), sorted({character for character in text if not character.isascii()})
-        await until(pilot, lambda: app.has_class("-compact") and run_screen(app).is_current)
+            assert all(cell_len(row) == 120 for row in text.splitlines())
+            await until(pilot, lambda key=key: run_screen(app).is_active is (key in "n escape"))  # type: ignore[misc]
+        await press(pilot, "l")
+        await until(pilot, lambda: app.has_class("-compact"))
         assert screen_text(app).isascii()
 
 
