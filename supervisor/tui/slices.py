@@ -14,13 +14,20 @@ SLICE_S = 0.004
 PAUSE_S = 0.002
 
 
+def first_slice(step: Callable[[], bool]) -> bool:
+    """One slice at once; whether there is more to do."""
+    until = perf_counter() + SLICE_S
+    more = True
+    while more and perf_counter() < until:
+        more = step()
+    return more
+
+
 async def in_slices(step: Callable[[], bool], after_slice: Callable[[], None] | None = None) -> None:
     """Call `step` until it returns False. Cancel the task to stop it."""
     more = True
     while more:
-        until = perf_counter() + SLICE_S
-        while more and perf_counter() < until:
-            more = step()
+        more = first_slice(step)
         if after_slice is not None:
             after_slice()
         await asyncio.sleep(PAUSE_S if more else 0)

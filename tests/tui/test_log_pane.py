@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.events import MouseScrollDown, MouseScrollUp
+from textual.events import Key, MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 
 from supervisor import resources
@@ -269,6 +269,29 @@ async def test_searching_by_keys() -> None:
         await pilot.press("escape", "escape")
         await until(pilot, lambda: "Needle” ·" not in screen_text(app))
         assert not any(styled(app, y, "match") for y in range(20))
+
+
+@pytest.mark.asyncio
+async def test_no_key_is_lost_or_taken_for_another_however_fast_they_come() -> None:
+    app = PaneApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.pane.book = MemoryBook(
+            b"".join(b"%s %d\n" % (b"fine" if n % 50 == 7 else b"hay", n) for n in range(1, 301))
+        )
+        await shows(pilot, "hay 300")
+
+        def burst(*keys: str) -> None:
+            for key in keys:
+                app.post_message(Key(key, key if len(key) == 1 else None))
+
+        burst("slash", *"fine", "enter", "N", "N")
+        await shows(pilot, "“fine” · match 4 of 6")
+        burst("escape", "escape", "slash", *"nothing", "escape", "ampersand", *"fine", "tab", "enter", "f", "home")
+        await shows(pilot, "filtered: 0 of 300 lines")
+        burst("escape", "colon", *"77", "enter", "space", "space")
+        await until(pilot, lambda: app.pane.view.selected_lines() == [77, 78])
+        burst("slash", *"fi", "up", *"ne", "backspace", "enter", "n")
+        await shows(pilot, "“fin” · match 4 of 6")
 
 
 @pytest.mark.asyncio

@@ -1,19 +1,62 @@
 """The bar at the log's foot: what is searched, filtered or gone to is typed here, and how it stands is told here.
 
-It knows no log. It says what was typed and which way to go; the pane does the rest and sets `status`.
+It knows no log. It says what was typed and which way to go; its owner does the rest and sets the status.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input, Static
 
 MAX_CHARS = 400
 PROMPTS = {"search": "search", "filter": "show only", "line": "go to line"}
+
+
+class Owner(Protocol):
+    """What the bar tells whom it belongs to. Called, not sent: the key after enter must find the bar closed."""
+
+    def typed(self, purpose: str, text: str, *, regex: bool, done: bool) -> None:
+        """Something was typed; `done` with enter."""
+
+    def cancelled(self, purpose: str) -> None:
+        """Escape."""
+
+    def asked(self, what: str) -> None:
+        """A key of the bar that is about the log: `next`, `previous` or `level`."""
+
+    def give_back(self, event: events.Key) -> None:
+        """A key that came when the bar was closed already."""
+
+
+class _Field(Input, inherit_bindings=False):
+    """What is typed into. Its keys act at once, in their order, however fast they come."""
+
+    BINDINGS = Input.BINDINGS  # without those of what scrolls: up and down are the bar's
+
+    def __init__(self, bar: FindBar, owner: Owner) -> None:
+        super().__init__(id="find-input", compact=True, max_length=MAX_CHARS, select_on_focus=True)
+        self._bar = bar
+        self._owner = owner
+
+    async def on_key(self, event: events.Key) -> None:
+        """Textual's hook, before the field's own."""
+        if not self._bar.purpose:
+            self._owner.give_back(event)
+        elif event.key == "enter":
+            self._bar.submit()
+        else:
+            active = None if event.is_printable else self.screen.active_bindings.get(event.key)
+            if active is None or active.node not in (self, self._bar):
+                return
+            await self.app.run_action(active.binding.action, active.node)
+        event.stop()
+        event.prevent_default()
 
 
 class FindBar(Horizontal):
@@ -27,37 +70,14 @@ class FindBar(Horizontal):
         Binding("tab", "level", "level", id="find.level", show=False, priority=True),
     ]
 
-    class Edited(Message):
-        """Something was typed; `done` with enter."""
-
-        def __init__(self, purpose: str, text: str, *, regex: bool, done: bool) -> None:
-            super().__init__()
-            self.purpose = purpose
-            self.text = text
-            self.regex = regex
-            self.done = done
-
-    class Cancelled(Message):
-        """Escape."""
-
-        def __init__(self, purpose: str) -> None:
-            super().__init__()
-            self.purpose = purpose
-
-    class Asked(Message):
-        """A key of the bar that is about the log: `next`, `previous` or `level`."""
-
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
         super().__init__()
         self.purpose = ""
         """What is typed: `search`, `filter`, `line`, or nothing."""
         self._regex = False
         self._prompt = Static(id="find-prompt", markup=False)
-        self._input = Input(id="find-input", compact=True, max_length=MAX_CHARS, select_on_focus=True)
+        self._owner = owner
+        self._input = _Field(self, owner)
         self._status = Static(id="find-status", markup=False)
 
     def compose(self) -> ComposeResult:
@@ -79,7 +99,7 @@ class FindBar(Horizontal):
         self._input.cursor_position = len(text)
         self.set_status("")
         self._draw()
-        self._input.focus()
+        self.screen.set_focus(self._input)
 
     def close(self) -> None:
         """No more typing; the status stays if there is one."""
@@ -103,21 +123,23 @@ class FindBar(Horizontal):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Textual's hook."""
         event.stop()
-        if bool(self.purpose):
+        if self.purpose:
             self._say(done=False)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Textual's hook."""
-        event.stop()
-        if bool(self.purpose):
-            self._say(done=True)
+    def type(self, event: events.Key) -> None:
+        """A key that was on its way to the log when the bar was opened."""
+        self._input.post_message(events.Key(event.key, event.character))
+
+    def submit(self) -> None:
+        """Enter."""
+        self._say(done=True)
 
     def _say(self, *, done: bool) -> None:
-        self.post_message(self.Edited(self.purpose, self._input.value, regex=self._regex, done=done))
+        self._owner.typed(self.purpose, self._input.value, regex=self._regex, done=done)
 
     def action_cancel(self) -> None:
         """Escape."""
-        self.post_message(self.Cancelled(self.purpose))
+        self._owner.cancelled(self.purpose)
 
     def action_regex(self) -> None:
         """Regular expression or plain text."""
@@ -128,8 +150,8 @@ class FindBar(Horizontal):
 
     def action_go(self, step: int) -> None:
         """The next or the previous match, while typing goes on."""
-        self.post_message(self.Asked("next" if step > 0 else "previous"))
+        self._owner.asked("next" if step > 0 else "previous")
 
     def action_level(self) -> None:
         """All lines, warnings and errors, or errors alone."""
-        self.post_message(self.Asked("level"))
+        self._owner.asked("level")

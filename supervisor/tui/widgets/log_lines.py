@@ -6,7 +6,7 @@ a line. Only the rows on the screen are ever decoded, masked and styled. It read
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 from msgspec import Struct
@@ -57,9 +57,10 @@ class LogLines(ScrollView, can_focus=True, inherit_bindings=False):
     class Moved(Message):
         """The user has scrolled, or clicked on a line."""
 
-    def __init__(self, view: LogView) -> None:
+    def __init__(self, view: LogView, take_key: Callable[[events.Key], Awaitable[bool]]) -> None:
         super().__init__()
         self.view = view
+        self._take_key = take_key
         self.spans: Spans | None = None
         """Where a line's matches are."""
         self._rows: list[ScreenRow] = []
@@ -162,6 +163,13 @@ class LogLines(ScrollView, can_focus=True, inherit_bindings=False):
     def _moved(self) -> None:
         self.show()
         self.post_message(self.Moved())
+
+    async def on_key(self, event: events.Key) -> None:
+        """Textual's hook. Keys act here, in the order in which they came: those of "/error" that are already on their
+        way when the bar opens are the bar's."""
+        if await self._take_key(event):
+            event.stop()
+            event.prevent_default()
 
     # ------------------------------------------------------------------------------- the mouse on lines
 

@@ -7,10 +7,12 @@ that, or without a key. What is shown is decided in `log_view.py`, what is looke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Self
 
 import msgspec
+from textual import events
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -28,7 +30,7 @@ from supervisor.tui import log_words
 from supervisor.tui.log_hunt import Hunt
 from supervisor.tui.log_keys import KEYS
 from supervisor.tui.log_view import LogView, MarkedLine
-from supervisor.tui.slices import in_slices
+from supervisor.tui.slices import first_slice, in_slices
 from supervisor.tui.widgets.find_bar import FindBar
 from supervisor.tui.widgets.log_lines import LogLines
 
@@ -64,8 +66,8 @@ class LogPane(Vertical):
         self.view = LogView(mask)
         self.mask = mask
         self._hunt = Hunt(mask, within(PATTERN_S))
-        self._lines = LogLines(self.view)
-        self._bar = FindBar()
+        self._lines = LogLines(self.view, self._take_key)
+        self._bar = FindBar(self)
         self._before: tuple[int, bool] = (1, True)  # where the view was when the bar was opened
         self._looking: Worker[None] | None = None
         self._told_at = 0.0
@@ -136,7 +138,7 @@ class LogPane(Vertical):
         self._hunt.look_at_gaps(self._lines.in_sight())
         self._tell()
         if not self._hunt.complete and (self._looking is None or not self._looking.is_running):
-            self._looking = self.run_worker(self._look(), group="log-look", exclusive=True)
+            self._looking = self.run_worker(self._look, group="log-look", exclusive=True)
 
     def on_log_lines_moved(self, event: LogLines.Moved) -> None:
         """The rows' message: scrolled or clicked."""
@@ -178,12 +180,19 @@ class LogPane(Vertical):
 
     def _go(self, line_no: int, *, down: bool) -> None:
         seek = self._hunt.seek(line_no, down=down)
-        if seek is not None:
-            # A key that comes meanwhile begins another one, and this one ends.
-            self.run_worker(self._seek(seek, down), group="log-seek", exclusive=True)
+        if seek is None:
+            return
+        # What is known is gone to at once: the next key may go on from there.
+        if first_slice(seek.step):
+            _: Worker[None] = self.run_worker(partial(self._seek, seek, down), group="log-seek", exclusive=True)
+        else:
+            self._arrive(seek, down)
 
     async def _seek(self, seek: Seek, down: bool) -> None:
         await in_slices(seek.step)
+        self._arrive(seek, down)
+
+    def _arrive(self, seek: Seek, down: bool) -> None:
         self._hunt.passed = ("end" if down else "start") if seek.found is not None and seek.wrapped else ""
         if seek.found is not None:
             spans = self._lines.spans(self.view.lines.shown(seek.found).text) if self._lines.spans is not None else []
@@ -192,7 +201,7 @@ class LogPane(Vertical):
 
     def fetch_older(self) -> None:
         """Bring older lines that lie on the node alone, and look there too. Escape ends it with the search."""
-        self.run_worker(self._fetch_older(), group="log-fetch", exclusive=True)
+        _: Worker[None] = self.run_worker(self._fetch_older, group="log-fetch", exclusive=True)
 
     async def _fetch_older(self) -> None:
         book, missing = self.book, self._hunt.look_at_gaps()
@@ -399,57 +408,70 @@ class LogPane(Vertical):
         self._before = (self.view.place.line_no, self.view.following)
         self._bar.open(purpose, query.text, regex=query.regex)
 
-    def on_find_bar_edited(self, event: FindBar.Edited) -> None:
-        """The bar's message: something was typed."""
-        event.stop()
+    def typed(self, purpose: str, text: str, *, regex: bool, done: bool) -> None:
+        """The bar: something was typed."""
         try:
-            problem = self._take_typed(event)
+            problem = self._take_typed(purpose, text, regex=regex, done=done)
         except BadPatternError as error:
             problem = f"no regular expression: {error}"
         if problem:
             self._bar.set_status(problem, bad=True)
-        elif event.done:
-            self._bar.close()
-            self._tell()
-            self._lines.focus()
+        elif done:
+            self._close_bar()
 
-    def _take_typed(self, event: FindBar.Edited) -> str:
+    def _take_typed(self, purpose: str, text: str, *, regex: bool, done: bool) -> str:
         """Do what was typed; what is wrong with it, else nothing."""
-        if event.purpose == "search":
+        if purpose == "search":
             known = self._hunt.search
-            if event.done and known is not None and known.matcher.query == Query(event.text, regex=event.regex):
-                return ""  # its last letter has found it: enter stays there
-            if not event.done:  # each letter searches from where it began
-                line_no, following = self._before
+            if known is None or known.matcher.query != Query(text, regex=regex):
+                line_no, following = self._before  # each letter searches from where it began
                 self.view.back_to(line_no, following=following)
-            self.search(event.text, regex=event.regex)
-        elif event.purpose == "filter":
+                self.search(text, regex=regex)
+        elif purpose == "filter":
             self._bar.set_status("")
-            self.filter(event.text, self.level, regex=event.regex)
-        elif event.done:
-            digits = event.text.strip().replace(",", "")[:18]
+            self.filter(text, self.level, regex=regex)
+        elif done:
+            digits = text.strip().replace(",", "")[:18]
             if not digits.isascii() or not digits.isdigit():
                 return "a line's number is wanted"
             self.go_to(int(digits))
         return ""
 
-    def on_find_bar_cancelled(self, event: FindBar.Cancelled) -> None:
-        """The bar's message: escape. What was typed is taken back."""
-        event.stop()
-        self._bar.close()
-        self._bar.set_status("")
-        if event.purpose != "line":
-            self._end(event.purpose)
-        if event.purpose == "search":
+    def cancelled(self, purpose: str) -> None:
+        """The bar: escape. What was typed is taken back."""
+        self._close_bar()
+        if purpose != "line":
+            self._end(purpose)
+        if purpose == "search":
             line_no, following = self._before
             self.view.back_to(line_no, following=following)
         self._show()
-        self._lines.focus()
 
-    def on_find_bar_asked(self, event: FindBar.Asked) -> None:
-        """The bar's message: a key that is about the log."""
-        event.stop()
-        {"next": self.next_match, "previous": self.previous_match, "level": self.next_level}[event.what]()
+    def asked(self, what: str) -> None:
+        """The bar: a key that is about the log."""
+        {"next": self.next_match, "previous": self.previous_match, "level": self.next_level}[what]()
+
+    def _close_bar(self) -> None:
+        self._bar.close()
+        self._bar.set_status("")
+        self._tell()
+        self.screen.set_focus(self._lines)
+
+    # ------------------------------------------------------------------------------- keys
+
+    async def _take_key(self, event: events.Key) -> bool:
+        """A key of the rows: the bar's where it has just opened, else one of ours."""
+        if self._bar.purpose:
+            self._bar.type(event)
+            return True
+        active = self.screen.active_bindings.get(event.key)
+        if active is None or active.node is not self or not active.enabled:
+            return False
+        return await self.app.run_action(active.binding.action, self)
+
+    def give_back(self, event: events.Key) -> None:
+        """The bar: a key that came when it was closed already."""
+        self._lines.post_message(events.Key(event.key, event.character))
 
     def action_log(self, method: str, *arguments: object) -> None:
         """Textual's hook: a key."""
