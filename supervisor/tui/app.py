@@ -21,11 +21,13 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.filter import LineFilter
+from textual.keys import format_key
 from textual.screen import Screen
 
 from supervisor.core import events as ev
 from supervisor.tui import format, glyphs, keys, layout, ordering, themes
 from supervisor.tui.announcing import Announcing
+from supervisor.tui.hints import Hints
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
 from supervisor.tui.terminal import TerminalDriver
@@ -80,6 +82,7 @@ class ConsoleApp(App[int]):
         environ = os.environ if environ is None else environ
         self.watchers = list(watchers)
         self.farewell = ""
+        self.hints = Hints()
         self._ending = False
         self._start = start
         self._layout_kept = layout_name
@@ -119,11 +122,12 @@ class ConsoleApp(App[int]):
 
     def on_mount(self) -> None:
         """Textual's hook: begin."""
+        keymap = keys.load(self._config, known_ids)
+        self.set_keymap(keymap.keys)
+        self.hints = Hints({name: format_key(text.split(",")[0]) for name, text in keymap.keys.items()})
         for watcher in self.watchers:
             self.attend(watcher)
         self.set_interval(REDRAW_S, self._tick)
-        keymap = keys.load(self._config, known_ids)
-        self.set_keymap(keymap.keys)
         for problem in (self._theme_problem, *keymap.problems):
             self._tell_once(problem)
         if self._signals:
@@ -157,6 +161,7 @@ class ConsoleApp(App[int]):
         """Run a session and take its stream, beside whatever screen is shown."""
         if watcher not in self.watchers:
             self.watchers.append(watcher)
+        watcher.model.hints = self.hints
         self._announcing.attend(watcher)
         self.run_worker(watcher.drain(self._changed, PACE_S), group="stream")
         ordering.supervise(self, watcher)

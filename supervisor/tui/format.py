@@ -97,8 +97,8 @@ def _age(view: View, now: float) -> tuple[Pieces, Pieces]:
     launched = next((change.at for change in view.changes if change.to is Phase.LAUNCHING), None)
     began = launched if launched is not None else view.changes[0].at
     if view.phase in (Phase.FAILED, Phase.STOPPED):
-        words = ((f"{view.phase.value} after {spell(max(0.0, view.since - began))}", "plain"),)
-        return words, words
+        ended: Pieces = ((f"{view.phase.value} after {spell(max(0.0, view.since - began))}", "plain"),)
+        return ended, ended
     age = running(now - began)
     words = "since launch" if launched is not None else "since takeover" if _taken_over(view) else "watched"
     return ((age, "plain"), (f" {words}", "dim")), ((age, "plain"),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from supervisor.core import events as ev
@@ -9,6 +11,7 @@ from supervisor.core.diagnose import says_its_line
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.supervise.hub import View
+from supervisor.tui.hints import Hints
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
     INDENT,
@@ -46,6 +49,8 @@ class Report(Struct, frozen=True):
     pieces: Pieces
     line_no: int | None = None
     """The line of the log that shows the cause, where one does."""
+    foot: str = ""
+    """What can be done with it."""
 
 
 def panel(model: SessionModel, now: float, width: int, error: str = "") -> Report | None:
@@ -54,31 +59,37 @@ def panel(model: SessionModel, now: float, width: int, error: str = "") -> Repor
     Args:
         error: why supervision has ended, where the model has not been told.
     """
-    return _report(model.view, error or model.error, model.mask, width, now)
+    return _report(model, error or model.error, model.mask, width, model.hints)
 
 
-def report(view: View, error: str) -> Report | None:
-    """The same unwrapped, without keys."""
-    return _report(view, error, str, _UNWRAPPED, None)
+def report(model: SessionModel) -> Report | None:
+    """The same unwrapped and unmasked, without keys, with every warning."""
+    return _report(model, model.error, str, _UNWRAPPED, hints=None)
 
 
-def _report(view: View, error: str, mask: Mask, width: int, now: float | None) -> Report | None:
-    finding = view.finding
+def _report(model: SessionModel, error: str, mask: Mask, width: int, hints: Hints | None) -> Report | None:
+    view, finding = model.view, model.view.finding
     lines: list[Pieces] = []
     title, tone = "warnings", "warn"
     if finding is not None or view.phase is Phase.FAILED:
         title, tone = _title(view, mask), "bad"
-        lines += _finding(finding, mask, width, now is not None) if finding is not None else _bare(view, mask, width)
+        lines += _finding(finding, mask, width, hints) if finding is not None else _bare(view, mask, width)
     if error:
         title, tone = "supervision has ended", "bad"
         ended: list[Pieces] = [((text, "strong"),) for text in wrapped(mask(error), width)]
-        ended += [((text, "plain"),) for text in wrapped("The server was left as it is. r: try again.", width)]
+        again = f" {hints.of('console.restart')}: try again." if hints is not None else ""
+        ended += [((text, "plain"),) for text in wrapped(f"The server was left as it is.{again}", width)]
         lines = ended + lines
-    lines += _warnings(view, mask, width)
+    warnings = model.warnings(unread=hints is not None)
+    lines += _warnings(warnings, mask, width)
     if not lines:
         return None
     return Report(
-        title, tone, rows(fit(line, width) for line in lines), finding.line_no if finding is not None else None
+        title=title,
+        tone=tone,
+        pieces=rows(fit(line, width) for line in lines),
+        line_no=finding.line_no if finding is not None else None,
+        foot=f"{hints.of('console.dismiss')}: put the warnings away" if warnings and hints is not None else "",
     )
 
 
@@ -95,7 +106,7 @@ def _bare(view: View, mask: Mask, width: int) -> list[Pieces]:
     return [((line, "strong"),) for line in wrapped(mask(text), width)]
 
 
-def _finding(finding: ev.Finding, mask: Mask, width: int, keys: bool) -> list[Pieces]:
+def _finding(finding: ev.Finding, mask: Mask, width: int, hints: Hints | None) -> list[Pieces]:
     words, role = _CONFIDENCE.get(finding.confidence, (one_line(mask(finding.confidence)), "plain"))
     unwrapped = width == _UNWRAPPED
     room = width if unwrapped else max(20, width - len(words) - 3)
@@ -114,11 +125,11 @@ def _finding(finding: ev.Finding, mask: Mask, width: int, keys: bool) -> list[Pi
         lines += [((line, "dim"),) for line in wrapped(mask(f"Not: {text}"), width, rest=INDENT)]
     if finding.advice:
         lines += [((line, "plain"),) for line in wrapped(mask(f"Try: {finding.advice}"), width, rest=INDENT)]
-    if keys:
-        where = f"line {finding.line_no:,}" if said and finding.line_no is not None else "the line"
-        offered = (
-            f"enter: go to {where}   y: copy as a report" if finding.line_no is not None else "y: copy as a report"
-        )
+    if hints is not None:
+        offered = f"{hints.of('console.copy')}: copy as a report"
+        if finding.line_no is not None:
+            where = f"line {finding.line_no:,}" if said else "the line"
+            offered = f"{hints.of('console.finding')}: go to {where}   {offered}"
         tail: Pieces = ((clip(offered, width), "dim"),)
         if length(lines[-1]) + length(tail) + 3 <= width and len(lines) > 1:
             lines[-1] = spread(lines[-1], tail, width)
@@ -141,10 +152,8 @@ def _line_of_the_log(finding: ev.Finding, mask: Mask, width: int) -> list[Pieces
     return out
 
 
-def _warnings(view: View, mask: Mask, width: int) -> list[Pieces]:
-    """The latest of this run; how many came before them."""
-    began = view.changes[0].at if view.changes else 0.0
-    found = [warning for warning in view.warnings if warning.at >= began]
+def _warnings(found: Sequence[ev.Warning_], mask: Mask, width: int) -> list[Pieces]:
+    """The latest; how many came before them."""
     out: list[Pieces] = []
     for warning in found[-WARNINGS_SHOWN:]:
         when = f"{clock_time(warning.at)} "

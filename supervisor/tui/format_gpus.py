@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supervisor.core.gpu import Gpu, GpuState, gib
-from supervisor.core.gpu_events import GpuEvent, Holders
+from supervisor.core.gpu_events import GpuEvent
 from supervisor.tui.format import simulated
 from supervisor.tui.gpu_columns import Columns, plan, widths
 from supervisor.tui.gpu_memory import shares
@@ -189,12 +189,13 @@ def title(model: SessionModel, now: float, width: int = 200) -> Pieces:
     )
 
 
-def memory(event: GpuEvent | None, holders: Holders | None, now: float, width: int = 0) -> Pieces:
+def memory(model: SessionModel, now: float, width: int = 0) -> Pieces:
     """A column a GPU, the sums, what of it is this run's, and what is left over. Nothing on a node without a GPU.
 
     Args:
         width: cut to it; 0 leaves it whole.
     """
+    event, holders = model.view.gpu, model.view.holders
     if event is None:
         return ()
     out: list[Piece] = [("gpus    ", "dim"), *columns(event)]
@@ -210,7 +211,8 @@ def memory(event: GpuEvent | None, holders: Holders | None, now: float, width: i
     left_over = [item for item in (holders.holders if holders is not None else ()) if item.zombie]
     if left_over:
         known = sum(amount or 0 for item in left_over for amount in item.held.values())
-        out.append((f" · z: {len(left_over)} left over{f' with {gib(known)}' if known else ''}", "bad"))
+        key = model.hints.of("console.zombies")
+        out.append((f" · {key}: {len(left_over)} left over{f' with {gib(known)}' if known else ''}", "bad"))
     if event.ours_bytes is not None:
         out.append((f" · this run {gib(event.ours_bytes)}", "now"))
     return fit(out, width) if width else tuple(out)

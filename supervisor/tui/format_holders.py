@@ -119,7 +119,8 @@ def foot(model: SessionModel, width: int) -> Pieces:
     zombies = [holder for holder in event.holders if holder.zombie]
     if zombies:
         can = any(holder.killable != "no" for holder in zombies)
-        parts.append((("z: clear, with proof" if can else "z: what can be done", "bad"),))
+        key = model.hints.of("console.zombies")
+        parts.append(((f"{key}: clear, with proof" if can else f"{key}: what can be done", "bad"),))
     if event.container:
         parts.append((("seen from inside a container", "dim"),))
     if event.coverage is Coverage.OWN:

@@ -8,13 +8,16 @@ from msgspec import Struct
 
 from supervisor.core.trail import Series
 from supervisor.tui.model import SessionModel
-from supervisor.tui.pieces import Pieces, age, cells, fit, joined, one_line, right, rows, wrapped
+from supervisor.tui.pieces import Pieces, age, cells, fit, joined, length, one_line, right, rows, spread, wrapped
 from supervisor.tui.sparkline import gauge, spark
 
 OLD_S = 10.0
 """The engine is asked about every two seconds."""
 LABEL_CELLS = 9
 VALUE_CELLS = 8
+GAP = 3
+LEAST_HALF = 36
+"""Two figures side by side need at least as much each."""
 
 
 class Figure(Struct, frozen=True):
@@ -29,7 +32,7 @@ class Figure(Struct, frozen=True):
 
 
 def lines(model: SessionModel, now: float, width: int, height: int = 4) -> Pieces:
-    """A row a figure with its history of five minutes; in fewer rows than four, one line of figures alone."""
+    """A row a figure with its history of five minutes; in two rows two of them side by side, in one figures alone."""
     metrics = model.trail.metrics
     if metrics is None:
         return fit((("the engine's metrics have not been read yet", "dim"),), width)
@@ -39,14 +42,28 @@ def lines(model: SessionModel, now: float, width: int, height: int = 4) -> Piece
         found = wrapped(f"not known: {why}", width)[: max(1, height)]
         return rows(fit(((line, "dim"),), width) for line in found)
     late: Pieces = ((f"{age(now - metrics.at)} ago", "warn"),) if now - metrics.at > OLD_S else ()
-    if height < len(figures):
+    half = (width - GAP) // 2
+    if height < 2 or (height < len(figures) and half < LEAST_HALF):
         return _one_line(figures, late, width)
+    if height < len(figures):
+        return _in_pairs(figures, late, now, width, half)
     drawn = [_row(figure, now, width) for figure in figures]
     if late and height > len(figures):
         drawn.append(late)
     elif late:
         drawn[-1] = fit((*drawn[-1], ("  ", "plain"), *late), width)
     return rows(drawn)
+
+
+def _in_pairs(figures: tuple[Figure, ...], late: Pieces, now: float, width: int, half: int) -> Pieces:
+    """The load at the left, what waits and what is kept for it at the right."""
+    lines: list[Pieces] = []
+    for first, second in (figures[:3:2], figures[1::2]):
+        head = _row(first, now, half)
+        lines.append((*head, (" " * (half + GAP - length(head)), "plain"), *_row(second, now, half)))
+    if late:
+        lines[-1] = spread(lines[-1], late, width)
+    return rows(fit(line, width) for line in lines)
 
 
 def _figures(model: SessionModel) -> tuple[Figure, ...]:

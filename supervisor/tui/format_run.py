@@ -40,15 +40,15 @@ _TONES = {
 _GAP = 6
 
 
-def paused(header: Pieces, paused_s: float, width: int) -> Pieces:
+def paused(header: Pieces, paused_s: float, width: int, key: str) -> Pieces:
     """The top line with its sign: the picture stands still, nothing else does."""
-    sign: Piece = (f"‖ picture paused {running(paused_s)}: p goes on ", "warn")
+    sign: Piece = (f"‖ picture paused {running(paused_s)}: {key} goes on ", "warn")
     return fit((sign, *header), width)
 
 
-def ordered(header: Pieces, order: str, order_s: float, width: int) -> Pieces:
+def ordered(header: Pieces, order: str, order_s: float, width: int, key: str) -> Pieces:
     """The same for an order that goes on in the background."""
-    return fit(((f"● {order} under way {running(order_s)}: t shows it ", "now"), *header), width)
+    return fit(((f"● {order} under way {running(order_s)}: {key} shows it ", "now"), *header), width)
 
 
 def report(model: SessionModel) -> str:
@@ -58,7 +58,7 @@ def report(model: SessionModel) -> str:
     for change in view.changes:
         words = "; ".join(item.text for item in change.evidence)
         head.append(f"{clock_time(change.at)} {ev.LABELS[change.to]}: {words}")
-    found = format_finding.report(view, model.error)
+    found = format_finding.report(model)
     return model.mask("\n".join([*head, text_of(found.pieces) if found is not None else ""]).rstrip())
 
 

@@ -153,6 +153,5 @@ def _trouble(model: SessionModel, now: float) -> Piece:
         amounts = [holder.held_bytes for holder in zombies]
         held = f", {gib(sum(filter(None, amounts)))}" if None not in amounts else ""
         return (f"{len(zombies)} left over{held}", "warn")
-    began = view.changes[0].at if view.changes else 0.0
-    warnings = [warning for warning in view.warnings if warning.at >= began]
+    warnings = model.warnings(unread=True)
     return (one_line(model.mask(warnings[-1].text)), "warn") if warnings else ("", "dim")

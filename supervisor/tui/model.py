@@ -15,6 +15,7 @@ from supervisor.core import events as ev
 from supervisor.core.events import Phase
 from supervisor.core.trail import Trail
 from supervisor.supervise.hub import View
+from supervisor.tui.hints import Hints
 from supervisor.tui.pieces import Mask
 
 MARKS = 200
@@ -50,6 +51,10 @@ class SessionModel:
         """In the order of the log; phases that began at the same line share one."""
         self.error = ""
         """Why supervision has ended, empty while it goes on. Whoever supervises sets it."""
+        self.hints = Hints()
+        """What the user calls the keys. Whoever shows the session sets it."""
+        self.read: ev.Warning_ | None = None
+        """The last warning that the user has put away."""
         self.rtt_ms: float | None = None
         """The link's round-trip time. Whoever supervises sets it."""
         self._begun = False
@@ -78,6 +83,20 @@ class SessionModel:
         self._seen = Counter(answers)
         self.answers = self._seen - self._before
         self.view = view
+
+    def warnings(self, *, unread: bool = False) -> Sequence[ev.Warning_]:
+        """Those of this run; `unread`: without those that were put away."""
+        every, changes = self.view.warnings, self.view.changes
+        if unread and self.read in every:
+            every = every[len(every) - every[::-1].index(self.read) :]
+        return [warning for warning in every if not changes or warning.at >= changes[0].at]
+
+    def put_away(self) -> bool:
+        """The warnings up to now were read; False: there are none to be put away."""
+        found = self.warnings(unread=True)
+        if found:
+            self.read = found[-1]
+        return bool(found)
 
     def _phase(self, event: ev.PhaseChanged) -> None:
         if event.to is Phase.PREFLIGHT:

@@ -11,9 +11,8 @@ BESIDE_WIDTH = 140
 """From here on the holders stand beside the GPUs."""
 LOG_ROWS = 10
 """With its border: eight lines of the log."""
-LOG_SHARE = 0.45
+LOG_SHARE = 0.48
 FRAME_ROWS = 2
-HOLDERS_HEAD_ROWS = 1
 HOLDERS_LEAST_ROWS = 3
 """Fewer than a heading and two holders tell less than the one line of memory does."""
 
@@ -32,17 +31,16 @@ def share(*, width: int, height: int, fixed_rows: int, gpus: int, holders: int, 
     Args:
         fixed_rows: what the lines, the panel and the footer take.
         gpus: rows that the table of GPUs would like.
-        holders: holders there are.
+        holders: rows that the table of holders would like, its heading among them; 0: it has nothing to show.
         yields: something failed: holders that would cost rows give place to the finding.
     """
     log = max(LOG_ROWS, int((height - fixed_rows) * LOG_SHARE))
     free = height - fixed_rows - log
-    want = HOLDERS_HEAD_ROWS + holders if holders else 0
     if width >= BESIDE_WIDTH:
-        rows = max(0, min(max(gpus, want), free - FRAME_ROWS))
-        return Room(gpus=min(gpus, rows), holders=rows if want else 0, beside=bool(want and gpus))
+        rows = max(0, min(max(gpus, holders), free - FRAME_ROWS))
+        return Room(gpus=min(gpus, rows), holders=rows if holders else 0, beside=bool(holders and gpus))
     gpu_rows = max(0, min(gpus, free - FRAME_ROWS))
     rest = free - gpu_rows - 2 * FRAME_ROWS
-    rows = min(want, rest)
-    enough = rows >= min(HOLDERS_LEAST_ROWS, want) and not yields
+    rows = min(holders, rest)
+    enough = rows >= min(HOLDERS_LEAST_ROWS, holders) and not yields
     return Room(gpus=gpu_rows, holders=rows if rows > 0 and enough else 0)

@@ -47,7 +47,7 @@ LINES: dict[str, Draw] = {
     "stage": lambda m, now, width, _: format.stage(m.view, now, width, trail=m.trail, mask=m.mask),
     "link": lambda m, now, width, _: format.link(m.view.link, now, width, mask=m.mask),
     "health": lambda m, now, width, _: format_health.cells(m, now, width),
-    "memory": lambda m, now, width, _: format_gpus.memory(m.view.gpu, m.view.holders, now, width),
+    "memory": lambda m, now, width, _: format_gpus.memory(m, now, width),
     "foot": lambda m, _now, width, _height: format_holders.foot(m, width),
 }
 LEAST_WIDTH = 24

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from supervisor.core import events as ev
 from supervisor.tui import format_finding
 from supervisor.tui.format_finding import Report
+from supervisor.tui.hints import Hints
 from supervisor.tui.pieces import clock_time, text_of
+from tests.tui.fakes import BEGAN
 from tests.tui.models import Told, lines_of, widest
 
 SHM = ev.Finding(
@@ -55,9 +57,32 @@ def test_a_line_that_stands_in_the_cause_is_not_shown_again() -> None:
     text = "\n".join(lines(failed(said), 112))
     assert text.count("NCCL WARN Error") == 1
     assert "enter: go to line 2,113" in text
-    copied = format_finding.report(failed(said).model.view, "")
+    copied = format_finding.report(failed(said).model)
     assert copied is not None
     assert lines_of(copied.pieces)[1] == "  line 2,113 of the log"
+
+
+def test_warnings_that_were_read_are_put_away_until_a_new_one_comes() -> None:
+    told = Told().loading().tell(ev.Warning_(at=BEGAN + 1, text="PATH differs"), ev.Warning_(at=BEGAN + 2, text="old"))
+    assert panel(told, 80).foot == "x: put the warnings away"
+    assert told.model.put_away()
+    assert format_finding.panel(told.model, told.now, 80) is None
+    assert not told.model.put_away()
+    told.tell(ev.Warning_(at=BEGAN - 60, text="news, by a clock that was set back"))
+    told.tell(ev.Warning_(at=told.now, text="news"))
+    assert [line.split(" ", 1)[1] for line in lines(told, 80)] == ["news"]
+    copied = format_finding.report(told.model)
+    assert copied is not None and "PATH differs" in text_of(copied.pieces), "a report has all of them"
+    told.after(1).failed()
+    assert told.model.put_away()
+    assert panel(told, 80).tone == "bad", "a finding is nothing that is put away"
+
+
+def test_keys_are_called_as_the_user_calls_them() -> None:
+    told = failed()
+    told.model.hints = Hints({"console.finding": "^g", "console.copy": "c", "console.restart": "R"})
+    assert "^g: go to the line   c: copy as a report" in text_of(panel(told, 112).pieces)
+    assert "R: try again" in text_of(panel(told, 112, "the login was refused").pieces)
 
 
 def test_a_finding_at_80_columns_wraps_and_loses_nothing() -> None:
@@ -129,7 +154,7 @@ def test_warnings_of_this_run_the_latest_and_how_many_before() -> None:
 
 
 def test_the_copy_is_whole_and_has_no_keys() -> None:
-    report = format_finding.report(failed().model.view, "")
+    report = format_finding.report(failed().model)
     assert report is not None
     assert text_of(report.pieces).split("\n") == [
         "Rank 5's NCCL could not map shared memory: /dev/shm is 64 MiB.  (sure)",

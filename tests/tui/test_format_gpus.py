@@ -350,14 +350,14 @@ def test_rows_that_are_wanted_are_those_that_are_filled() -> None:
 
 
 def line(session: Told, width: int = 0, later: float = 0.0) -> str:
-    view = session.model.view
-    return text_of(format_gpus.memory(view.gpu, view.holders, session.now + later, width))
+    return text_of(format_gpus.memory(session.model, session.now + later, width))
 
 
 def test_one_line_has_a_column_a_gpu_the_sums_and_ours() -> None:
     assert line(Told()) == ""
-    event = gpu_event(0, gpus(0.0, 40.0, 95.6, None), ours=71.0)
-    assert text_of(format_gpus.memory(event, None, 0)) == "gpus    ▁▄█?  135.6 of 286.8 GiB · this run 71.0 GiB"
+    session = Told()
+    session.tell(gpu_event(session.now, gpus(0.0, 40.0, 95.6, None), ours=71.0))
+    assert line(session) == "gpus    ▁▄█?  135.6 of 286.8 GiB · this run 71.0 GiB"
 
 
 def test_one_line_tells_what_is_wrong_and_fits_where_it_has_to() -> None:

@@ -60,6 +60,15 @@ def test_a_figure_that_is_not_told_is_a_dash() -> None:
     assert lines(prompt, 50)[3].startswith("prompt/s    1,234  ")
 
 
+def test_in_two_rows_they_stand_in_pairs() -> None:
+    first, second = lines(served(), 110, 2)
+    assert first.startswith("tok/s ") and "   queued " in first
+    assert second.startswith("running ") and "   KV cache " in second
+    assert first.index("queued") == second.index("KV cache")
+    assert lines(served(), 110, 2, later=12)[1].endswith("12 s ago")
+    assert len(lines(served(), 60, 2)) == 1, "too narrow for two figures side by side"
+
+
 def test_why_nothing_is_known() -> None:
     told = Told().serving()
     assert lines(told, 60) == ["the engine's metrics have not been read yet"]

@@ -17,7 +17,6 @@ from textual.widget import Widget
 
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Phase
-from supervisor.core.gpu import DriverState
 from supervisor.tui import (
     format,
     format_finding,
@@ -64,6 +63,7 @@ class RunScreen(Looks, Screen[None]):
         Binding("p", "pause", "pause", id="console.pause"),
         Binding("t", "transaction", "the last transaction", id="console.transaction", show=False),
         Binding("enter", "finding", "go to the finding's line", id="console.finding", show=False),
+        Binding("x", "put_away", "put the warnings away", id="console.dismiss", show=False),
         Binding("escape", "back", "back", id="console.back", show=False),
         Binding("y", "copy", "copy: what is selected, else the finding", id="console.copy", show=False),
     ]
@@ -159,11 +159,14 @@ class RunScreen(Looks, Screen[None]):
         width = room_for(self._header)
         header = format.header(model.title, model.node, view, now, width, rtt_ms=model.rtt_ms, mask=model.mask)
         if self._paused_at is not None:
-            self._header.pieces = format_run.paused(header, now - self._paused_at, width)
+            self._header.pieces = format_run.paused(
+                header, now - self._paused_at, width, model.hints.of("console.pause")
+            )
             return
         order = self.watcher.order
         if order is not None and order.under_way and self.is_active:
-            header = format_run.ordered(header, order.kind, now - order.began_at, width)
+            shown_by = model.hints.of("console.transaction")
+            header = format_run.ordered(header, order.kind, now - order.began_at, width, shown_by)
         self._header.pieces = header
         self._strip.pieces = format.strip(view, now, room_for(self._strip))
         self._stage.pieces = format.stage(view, now, room_for(self._stage), trail=model.trail, mask=model.mask)
@@ -191,13 +194,13 @@ class RunScreen(Looks, Screen[None]):
         if model.trail.metrics is not None:
             self._metrics.pieces = format_metrics.lines(model, now, self._inner(self._metrics, 4), metrics_rows)
         unseen = self.has_class("-holders") and not self._holders.display  # this layout has no place for them
-        space = self._share(0 if unseen else len(model.view.holders.holders) if model.view.holders is not None else 0)
+        space = self._share(now, holders=not unseen)
         self.set_class(space.beside, "-beside")
         self.set_class(space.holders > 0 or unseen, "-holders")
-        self._gpus.title = format_gpus.title(model, now)
         gpus_width = self._inner(self._gpus, 4)
+        self._gpus.title = format_gpus.title(model, now, gpus_width)
         if self._rows_of(self._gpus, 0) == 1:
-            self._gpus.pieces = format_gpus.memory(model.view.gpu, model.view.holders, now)
+            self._gpus.pieces = format_gpus.memory(model, now, gpus_width)
         else:
             self._gpus.pieces = _as_high(format_gpus.table(model, now, gpus_width, space.gpus), space)
         self._holders.title = format_holders.title(model, now)
@@ -226,7 +229,12 @@ class RunScreen(Looks, Screen[None]):
     def action_transaction(self) -> None:
         """Bring the order of the moment back, or show how the last one went."""
         if not ordering.show(self.app, self.watcher, ended=True):
-            ordering.say(self.app, self.watcher, "Nothing was ordered yet: r restarts, k stops.")
+            hints = self.watcher.model.hints
+            ordering.say(
+                self.app,
+                self.watcher,
+                f"Nothing was ordered yet: {hints.of('console.restart')} restarts, {hints.of('console.stop')} stops.",
+            )
 
     @property
     def _opened_from_another(self) -> bool:
@@ -256,6 +264,13 @@ class RunScreen(Looks, Screen[None]):
         self.pane.go_to(report.line_no)
         self.pane.focus()
 
+    def action_put_away(self) -> None:
+        """The warnings are read: their rows go to the log until a new one comes."""
+        if self.watcher.model.put_away():
+            self.look()
+        else:
+            ordering.say(self.app, self.watcher, "There is no warning to put away.")
+
     def on_panel_chosen(self) -> None:
         """The panel's message: a click on it."""
         self.action_finding()
@@ -283,21 +298,22 @@ class RunScreen(Looks, Screen[None]):
 
     # ------------------------------------------------------------------------------- room
 
-    def _share(self, holders: int) -> room.Room:
+    def _share(self, now: float, *, holders: bool) -> room.Room:
         """What is left for the tables beside everything that takes what it needs."""
-        view = self.watcher.model.view
+        model = self.watcher.model
+        view = model.view
         lines = (self._header, self._strip, self._stage, self._link, self._health, self._metrics)
         fixed = sum(_outer_rows(line, len(_split(line.pieces))) for line in lines) + 1
         if self._panel.report is not None:
             rows = len(_split(self._panel.report.pieces))
             fixed += min(_outer_rows(self._panel, rows), max(4, self.size.height * 2 // 5))
-        gpus = len(view.gpu.gpus) + (view.gpu.driver.state is not DriverState.OK) if view.gpu is not None else 0
+        shown = holders and view.holders is not None and bool(view.holders.holders)
         return room.share(
             width=self.size.width,
             height=self.size.height,
             fixed_rows=fixed,
-            gpus=gpus,
-            holders=holders,
+            gpus=format_gpus.rows_wanted(model, now),
+            holders=format_holders.rows_wanted(model) if shown else 0,
             yields=view.phase is Phase.FAILED,
         )
 

@@ -47,4 +47,5 @@ class Panel(VerticalScroll, can_focus=False):
             return
         self.set_class(report.tone == "bad", "-bad")
         self.border_title = Content(report.title).markup
+        self.border_subtitle = Content(report.foot).markup
         self._line.pieces = report.pieces
