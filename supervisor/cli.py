@@ -39,6 +39,13 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see: {self.prog} --help)")
 
 
+def _text(text: str) -> str:
+    """What an option names. A script's variable that is not set must not turn a replay into a launch."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -152,12 +159,22 @@ def _unnamed_parser() -> _Parser:
     add("profiles", nargs="*", metavar="PROFILE", help="a profile: a path, or a name (./NAME.toml)")
     add("--version", action="store_true", help="print the version and exit")
     add("--headless", action="store_true", help="no console: wait, print what happens, exit with a code")
-    add("--url", metavar="URL", help="wait for this endpoint; no profile needed")
-    add("--via", metavar="HOST", help="with --url: look from this node, through SSH, with no port opened here")
+    add("--url", type=_text, metavar="URL", help="wait for this endpoint; no profile needed")
+    add(
+        "--via",
+        type=_text,
+        metavar="HOST",
+        help="with --url: look from this node, through SSH, with no port opened here",
+    )
     add("--no-launch", action="store_true", help="take over what runs, start nothing")
-    add("--layout", metavar="NAME", help="console: console, compact, wall, or one of your own; by size when left out")
-    add("--replay", metavar="FILE", help="play a record back, in the console or with --headless")
-    add("--speed", metavar="N", help="with --replay: 10 plays ten times as fast")
+    add(
+        "--layout",
+        type=_text,
+        metavar="NAME",
+        help="console: console, compact, wall, or one of your own; by size when left out",
+    )
+    add("--replay", type=_text, metavar="FILE", help="play a record back, in the console or with --headless")
+    add("--speed", type=_text, metavar="N", help="with --replay: 10 plays ten times as fast")
     add(
         "--max-gap", metavar="DURATION", help="with --replay: leave out what is longer than this and nothing happens in"
     )
@@ -183,10 +200,10 @@ def _add_wait(parser: _Parser) -> None:
 
 def _add_output(parser: _Parser) -> None:
     add = parser.add_argument
-    add("--variant", metavar="NAME", help="a variant of the profile")
+    add("--variant", type=_text, metavar="NAME", help="a variant of the profile")
     add("--json", action="store_true", help="JSON lines on standard output")
     add("--events", choices=("all",), help="with --json: log lines and looks at the GPUs too")
-    add("--record", metavar="FILE", help="write the whole stream to FILE, which must not exist")
+    add("--record", type=_text, metavar="FILE", help="write the whole stream to FILE, which must not exist")
 
 
 # ------------------------------------------------------------------------------------------- named commands
@@ -258,12 +275,17 @@ def _add_demo(parser: _Parser) -> None:
     add(
         "--headless", action="store_true", help="the headless wait, not the console (so too where there is no terminal)"
     )
-    add("--layout", metavar="NAME", help="console: console, compact, wall, or one of your own; by size when left out")
+    add(
+        "--layout",
+        type=_text,
+        metavar="NAME",
+        help="console: console, compact, wall, or one of your own; by size when left out",
+    )
     add("--model", metavar="FILE", help="with --engine llama.cpp: the model file")
     add("--timeout", metavar="DURATION", default="5m", help="headless: give up after this long")
     add("--json", action="store_true", help="headless, with JSON lines on standard output")
     add("--events", choices=("all",), help="with --json: log lines and looks at the GPUs too")
-    add("--record", metavar="FILE", help="headless: write the whole stream to FILE, which must not exist")
+    add("--record", type=_text, metavar="FILE", help="headless: write the whole stream to FILE, which must not exist")
     from supervisor.demo import faults
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -41,6 +41,7 @@ def console(options: Namespace) -> int:
         for name in ("variant", "record"):
             if getattr(options, name):
                 raise UsageError(f"--{name} belongs to one PROFILE, not to {len(options.profiles)}")
+    _check_layout(options)
     loaded = _every(options.profiles, options.variant)
     distinct([(name, profile.name, profile.node.host) for name, profile in loaded])
     clock = SystemClock()
@@ -55,6 +56,15 @@ def start(options: Namespace) -> int | None:
 
     code = _run((), StartPoint(options), options)
     return None if code == DEMO_WANTED else code
+
+
+def _check_layout(options: Namespace) -> None:
+    """Before anything is made: a record of a console that never opened would stand in the way of the next one."""
+    from supervisor import profile
+    from supervisor.tui.layout import check_name
+
+    if options.layout:
+        check_name(options.layout, profile.config_dir(os.environ))
 
 
 def _run(watchers: Sequence[Watcher], begin: StartPoint | None, options: Namespace) -> int:

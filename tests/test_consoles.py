@@ -207,3 +207,26 @@ def test_a_real_run_is_found_by_the_start_screen(site: Site, shown: Shown, tmp_p
     assert (run.state_dir, run.port) == (str(site.state_dir), site.port)
     assert run.answer is not None and run.answer.status == 200
     assert told["ssh://nobody@127.0.0.1:1"].why and not told["ssh://nobody@127.0.0.1:1"].reached
+
+
+# ------------------------------------------------------------------------------------------------ nothing is left
+
+
+def test_a_layout_that_is_not_there_leaves_no_record_behind(
+    shown: Shown, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.toml", "kimi")
+    assert cli.main(["a", "--layout", "nope", "--record", "told"]) == 2
+    assert "no layout 'nope'" in capsys.readouterr().err
+    assert not (tmp_path / "told").exists() and not shown.calls
+
+
+@pytest.mark.parametrize("option", ["--replay", "--record", "--layout", "--variant", "--url", "--via", "--speed"])
+def test_an_option_with_an_empty_word_is_no_option_left_out(
+    shown: Shown, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """As of a script whose variable is not set: `--replay "" a` must launch nothing."""
+    write(tmp_path / "a.toml", "kimi")
+    assert cli.main(["a", option, ""]) == 2
+    assert f"argument {option}: is empty" in capsys.readouterr().err
+    assert not shown.calls
