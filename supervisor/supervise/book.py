@@ -105,7 +105,7 @@ class Book:
             data, offset = data[seen:], self.index.end
         if data:
             try:
-                self.keep(offset, line_no, data)
+                self.keep(offset, line_no, data, block.lines if data is block.data else None)
             except ValueError:
                 self.append(msgspec.structs.replace(block, fresh=True))  # no continuation of what is known: anew
                 return
@@ -140,7 +140,7 @@ class Book:
             )
         )
 
-    def keep(self, offset: int, line_no: int, data: bytes) -> None:
+    def keep(self, offset: int, line_no: int, data: bytes, known_lines: int | None = None) -> None:
         """Bytes that no span has yet, from wherever. Raises `ValueError` where they contradict what is known."""
         unit = self.spool.unit_bytes
         assert self.run is not None
@@ -148,7 +148,8 @@ class Book:
         while data:
             # A mark where the spool's segments begin: what is let go is known by its offset and its line.
             piece = data[: unit - offset % unit]
-            lines = piece.count(b"\n")
+            lines = known_lines if known_lines is not None and piece is data else piece.count(b"\n")
+            known_lines = None
             mark = offset % unit == 0
             self.index.add(offset, line_no, piece, lines, begins_line=begins_line, mark=mark)
             self.spool.write(offset, piece)
