@@ -329,3 +329,22 @@ def test_the_help_groups_keys_and_shows_their_ids() -> None:
 def test_an_event_of_no_kind_is_no_reason_to_look() -> None:
     """The vocabulary that `Looks.changed` sorts by is that of the stream."""
     assert issubclass(ev.LogBlock, ev.Event) and issubclass(ev.Log, ev.Event)
+
+
+@pytest.mark.asyncio
+async def test_x_puts_warnings_away_until_a_new_one_comes() -> None:
+    session = FakeSession(tree=TREE)
+    app = console(session)
+    async with app.run_test(size=USUAL, notifications=True) as pilot:
+        session.serving()
+        session.desk.warn("the first thing")
+        await until(pilot, shows(app, "the first thing", "x: put the warnings away"))
+        rows = pane(app).size.height
+        await press(pilot, "x")
+        await until(pilot, lambda: "the first thing" not in screen_text(app))
+        assert pane(app).size.height > rows, "the log has its rows"
+        session.after(1).desk.warn("another thing")  # as many rows as before: what was drawn there must not come back
+        await until(pilot, shows(app, "another thing"))
+        assert "the first thing" not in screen_text(app)
+        await press(pilot, "x", "x")
+        await until(pilot, said(app, "There is no warning to put away."))

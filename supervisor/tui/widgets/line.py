@@ -55,7 +55,9 @@ class Line(Widget):
             return
         width, top = self.size.width, self._top
         changed = [y for y, row in enumerate(self._rows) if row != before[y]]
-        if changed and width:
+        if changed and not self.is_on_screen:
+            self.refresh()  # else what it said when it was last seen comes back with it
+        elif changed:
             self.refresh(*(Region(0, top + y, width, 1) for y in changed))
 
     def watch_title(self, title: Pieces) -> None:
