@@ -18,6 +18,8 @@ UNANSWERED_S = 2.0
 """Twice the slowest pace of the looks while something is waited for."""
 LAST_BLOCKS_BYTES = 64 * 1024
 """Of a log that comes in blocks: where its last line is looked for, once it is asked for."""
+LAST_BLOCKS = 4096
+"""And among how many: some hold one byte each."""
 _LOOKED_AT = {Phase.IDLE, Phase.LAUNCHING, Phase.LOADING, Phase.WARMING}
 
 
@@ -90,7 +92,7 @@ class Tally:
         self._blocks.append(block)
         self._blocks_bytes += len(block.data)
         self._blocks_new = True
-        while self._blocks_bytes - len(self._blocks[0].data) >= LAST_BLOCKS_BYTES:
+        while self._blocks_bytes - len(self._blocks[0].data) >= LAST_BLOCKS_BYTES or len(self._blocks) > LAST_BLOCKS:
             self._blocks_bytes -= len(self._blocks.popleft().data)
             self._blocks_cut = True
 

@@ -28,6 +28,8 @@ QUEUE_EVENTS = 4096
 """Log lines that a reader may be behind, where they come as lines."""
 QUEUE_BYTES = 8 << 20
 """Bytes of the log that a reader may be behind, where they come as blocks."""
+EVENT_BYTES = 400
+"""What an event weighs beside its bytes: a server that writes a dot a second must fill no memory either."""
 SLICE_BYTES = 128 << 10
 """Blocks that are made into lines in one go: a key press may wait for that long."""
 
@@ -79,7 +81,7 @@ class Subscription:
         """Add one event; never waits."""
         self._order += 1
         if isinstance(event, ev.LogBlock):
-            self._block_bytes += len(event.data)
+            self._block_bytes += _weight(event)
             self._log.append((self._order, event))
             while self._block_bytes > QUEUE_BYTES and len(self._log) > 1:
                 self._drop_oldest_log()
@@ -120,7 +122,7 @@ class Subscription:
             self._logs -= 1
             self._dropped += 1 + event.dropped
             return
-        self._block_bytes -= len(event.data)
+        self._block_bytes -= _weight(event)
         if self._lines is not None:
             self._lines.skip(event)
         elif event.fresh:
@@ -140,7 +142,7 @@ class Subscription:
             self._take_others(out, before=order)
             if isinstance(event, ev.LogBlock):
                 taken_bytes += len(event.data)
-                self._block_bytes -= len(event.data)
+                self._block_bytes -= _weight(event)
                 self._extend(out, self._opened(event))
             else:
                 self._logs -= 1
@@ -238,7 +240,7 @@ class _Tail:
 
     def _count(self, event: LogEvent, sign: int) -> None:
         self._lines += sign * _lines_of(event)
-        self._bytes += sign * (len(event.data) if isinstance(event, ev.LogBlock) else len(event.text))
+        self._bytes += sign * _weight(event)
 
     def lines(self) -> tuple[LogLines, tuple[ev.Log, ...]]:
         """The newest lines, and what goes on from there."""
@@ -247,6 +249,10 @@ class _Tail:
             for line in reader.take(event) if isinstance(event, ev.LogBlock) else (event,):
                 _put_line(out, line)
         return reader, tuple(event for event in out[-LOG_TAIL_LINES:] if isinstance(event, ev.Log))
+
+
+def _weight(event: LogEvent) -> int:
+    return EVENT_BYTES + len(event.data if isinstance(event, ev.LogBlock) else event.text)
 
 
 def _lines_of(event: LogEvent) -> int:

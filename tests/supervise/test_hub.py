@@ -16,6 +16,7 @@ from supervisor.core.gpu import Coverage, Driver, DriverState
 from supervisor.core.gpu_events import GpuEvent, Holders
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.hub import (
+    EVENT_BYTES,
     LOG_TAIL_BYTES,
     LOG_TAIL_LINES,
     QUEUE_BYTES,
@@ -370,10 +371,10 @@ def test_a_reader_that_never_reads_loses_the_oldest_blocks_alone(lines: bool) ->
         assert sum(log.dropped for log in logs) + len(logs) == data.count(b"\n")
         assert logs[0].dropped == (logs[0].line_no or 0) - 1, "the gap is told where it is"
         assert logs[-1].line_no == data.count(b"\n"), "the newest are kept"
-        assert sum(len(log.text) + 1 for log in logs) > QUEUE_BYTES - 2 * 65_536
+        assert sum(len(log.text) + 1 for log in logs) > QUEUE_BYTES - 3 * 65_536
     else:
         assert not logs
-        assert QUEUE_BYTES - 65_536 < sum(len(block.data) for block in kept) <= QUEUE_BYTES
+        assert QUEUE_BYTES - 2 * 65_536 < sum(len(block.data) for block in kept) <= QUEUE_BYTES
         assert b"".join(block.data for block in kept) == data[kept[0].offset :]
     assert subscription.take() == []
 
@@ -381,7 +382,7 @@ def test_a_reader_that_never_reads_loses_the_oldest_blocks_alone(lines: bool) ->
 def test_a_block_that_began_another_file_falls_out_and_the_next_one_says_so() -> None:
     hub = Hub()
     subscription = hub.subscribe(lines=False)
-    size = QUEUE_BYTES // 2
+    size = QUEUE_BYTES // 2 - EVENT_BYTES
     for number in range(6):
         hub.publish(
             ev.LogBlock(
@@ -436,3 +437,16 @@ async def test_a_flood_that_is_made_into_lines_lets_others_run() -> None:
     assert texts(events)[-1] == (80_000, "line 2000 of a log that floods")
     assert len(texts(events)) == 80_000
     assert events[-1] == finding(2)
+
+
+def test_a_server_that_writes_a_byte_at_a_time_fills_neither_the_tail_nor_a_queue() -> None:
+    """Each block weighs some hundred bytes beside what is in it."""
+    hub = Hub()
+    sleepy = hub.subscribe(lines=False)
+    count = 2 * QUEUE_BYTES // EVENT_BYTES
+    for at in range(count):
+        hub.publish(ev.LogBlock(at=0, data=b".", offset=at, line_no=1, lines=0, fresh=not at))
+    kept = sleepy.take()
+    assert len(kept) <= QUEUE_BYTES // EVENT_BYTES and isinstance(kept[-1], ev.LogBlock)
+    assert kept[-1].offset == count - 1
+    assert len(hub.subscribe(lines=False).view.blocks) <= LOG_TAIL_BYTES // EVENT_BYTES
