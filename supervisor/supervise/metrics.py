@@ -102,8 +102,8 @@ class MetricsWatch:
             )
         except DialForbiddenError:
             return self._nothing("the link lets no connection through to it", RARELY_S)
-        if self._desk.phase not in _ASKED_IN:
-            return 0.0  # it ended meanwhile: nothing is said of what is gone
+        if self._desk.phase not in _ASKED_IN or self._address != address:
+            return 0.0  # it ended meanwhile, or somebody else has the port: nothing is said of what is not ours
         if isinstance(reply, NoReply):
             refused = reply.verdict is Verdict.REFUSED
             return self._nothing(reply.why, RARELY_S if refused else TROUBLE_EVERY_S)

@@ -229,3 +229,26 @@ async def test_one_request_is_in_flight_and_its_end_is_told_before_the_next() ->
         await asyncio.sleep(0.05)
         await place.clock.advance(RARELY_S)
         assert place.server.connections == 1 and place.silent
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_came_after_somebody_else_took_the_port_is_not_told() -> None:
+    gate = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        if not gate.is_set():
+            await gate.wait()
+            await peer.send(page("run 7\nwait 0\nmade_total 5\n"))
+        else:
+            await peer.send(IDLE)
+
+    async with watched(behave) as place:
+        place.serve()
+        await until(lambda: bool(place.server.paths))
+        place.answer(Verdict.REJECTED, Owner.OTHER)
+        gate.set()
+        await place.asked(1)
+        place.answer()
+        await place.clock.advance(0.0)
+        assert (await place.told()).running == 0
