@@ -40,7 +40,7 @@ class _Field(Input, inherit_bindings=False):
     BINDINGS = Input.BINDINGS  # without those of what scrolls: up and down are the bar's
 
     def __init__(self, bar: FindBar, owner: Owner) -> None:
-        super().__init__(id="find-input", compact=True, max_length=MAX_CHARS, select_on_focus=True)
+        super().__init__(id="find-input", compact=True, max_length=MAX_CHARS, select_on_focus=False)
         self._bar = bar
         self._owner = owner
 
@@ -96,7 +96,7 @@ class FindBar(Horizontal):
         self.purpose, self._regex = purpose, regex
         with self._input.prevent(Input.Changed):
             self._input.value = text
-        self._input.cursor_position = len(text)
+        self._input.select_all()  # the next letter takes its place; not when the focus comes, which is later
         self.set_status("")
         self._draw()
         self.screen.set_focus(self._input)
@@ -150,6 +150,7 @@ class FindBar(Horizontal):
 
     def action_go(self, step: int) -> None:
         """The next or the previous match, while typing goes on."""
+        self._say(done=False)  # what was typed just now may not have been told yet
         self._owner.asked("next" if step > 0 else "previous")
 
     def action_level(self) -> None:

@@ -449,7 +449,10 @@ class LogPane(Vertical):
 
     def asked(self, what: str) -> None:
         """The bar: a key that is about the log."""
-        {"next": self.next_match, "previous": self.previous_match, "level": self.next_level}[what]()
+        if what == "level":
+            self.next_level()
+        elif self._hunt.search is not None:
+            self._next_match(down=what == "next")
 
     def _close_bar(self) -> None:
         self._bar.close()
