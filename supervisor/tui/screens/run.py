@@ -37,6 +37,9 @@ from supervisor.tui.widgets.log_pane import LogPane
 from supervisor.tui.widgets.panel import Panel
 
 SAMPLES_S = 0.2
+FLOOD_S = 0.1
+"""Between two pictures of a log that moves by whole screens: nobody reads more of them, and what each costs is missed
+where the log is read and keys are heard."""
 TICK_S = 0.6
 _AT_ONCE = (ev.PhaseChanged, ev.Finding, ev.Warning_, ev.LinkEvent)
 _HELD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
@@ -79,8 +82,9 @@ class RunScreen(Looks, Screen[None]):
         self._panel = Panel(mask, id="panel")
         self.pane = LogPane(mask, id="log")
         self._paused_at: float | None = None
-        self._looked_at = 0.0
+        self._looked_at = self._log_shown_at = 0.0
         self._soon: Timer | None = None
+        self._log_soon: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Textual's hook."""
@@ -127,11 +131,28 @@ class RunScreen(Looks, Screen[None]):
         """A batch was taken: the log first, then the rest where something of it moved."""
         if watcher is not self.watcher or self._paused_at is not None:
             return
-        self.pane.refresh_log()
+        self._log_moved(events)
         if not events or any(isinstance(event, _AT_ONCE) for event in events):
             self.look()
         elif not all(isinstance(event, ev.Log | ev.LogBlock) for event in events):
             self._look_soon()
+
+    def _log_moved(self, events: Sequence[ev.AnyEvent]) -> None:
+        """Show the log's new lines: at once, in a flood a few times a second."""
+        lines = sum(event.lines for event in events if isinstance(event, ev.LogBlock))
+        waited_s = perf_counter() - self._log_shown_at
+        if lines < self.pane.size.height or waited_s >= FLOOD_S:
+            self._show_log()
+        elif self._log_soon is None:
+            self._log_soon = self.set_timer(FLOOD_S - waited_s, self._show_log)
+
+    def _show_log(self) -> None:
+        if self._log_soon is not None:
+            self._log_soon.stop()
+            self._log_soon = None
+        self._log_shown_at = perf_counter()
+        if self._paused_at is None:
+            self.pane.refresh_log()
 
     def _look_soon(self) -> None:
         """Samples come many a second while it loads: a few pictures a second of them are enough."""
