@@ -32,6 +32,22 @@ def without_half_word(text: str) -> str:
     return kept[: len(kept) - len(last) + last.rfind(" ") + 1].rstrip() + mark + count
 
 
+def first_part(text: str) -> str:
+    """A line of which only the beginning is at hand: says so, and ends with a whole word, as above."""
+    if not text or text.endswith(" more bytes in this line]"):
+        return text
+    last = text[-HALF_WORD_CHARS:]
+    return text[: len(text) - len(last) + last.rfind(" ") + 1].rstrip() + " … [the rest of this line is not here]"
+
+
+def last_part(text: str) -> str:
+    """A line of which only the end is at hand: says so, and begins with a whole word."""
+    if not text:
+        return text
+    at = text.find(" ", 0, HALF_WORD_CHARS)
+    return "[the beginning of this line is not here] … " + text[at + 1 if at != -1 else HALF_WORD_CHARS :].lstrip()
+
+
 def shown_line(raw: bytes) -> str:
     """One whole line (without its newline) as it is shown."""
     if len(raw) > TAIL_BYTES and (start := raw.find(b"\r", len(raw) - TAIL_BYTES)) != -1:

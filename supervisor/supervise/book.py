@@ -17,6 +17,7 @@ from supervisor.core import events as ev
 from supervisor.core.line_index import LineIndex
 from supervisor.core.lines import MAX_LINE_BYTES, nth_newline, sanitise, shown, shown_cut, shown_unfinished
 from supervisor.core.log_book import Chunk, Row
+from supervisor.core.log_shown import first_part, last_part
 from supervisor.supervise import book_chunks
 from supervisor.supervise.book_asking import Asking, Count, Read
 
@@ -92,8 +93,8 @@ class Book:
 
     # ------------------------------------------------------------------------------- what comes in
 
-    def append(self, block: ev.LogBlock) -> None:
-        """Take what came, in the order of the stream."""
+    def append(self, block: ev.LogBlock, *, begins_line: bool = False) -> None:
+        """Take what came, in the order of the stream. `begins_line`: its first byte is known to begin one."""
         if block.fresh:
             self._begin_anew()
         if self.run is None or block.run_offset < self.run[0]:
@@ -105,9 +106,11 @@ class Book:
             data, offset = data[seen:], self.index.end
         if data:
             try:
-                self.keep(offset, line_no, data, block.lines if data is block.data else None)
+                whole = data is block.data
+                self.keep(offset, line_no, data, block.lines if whole else None, begins_line=begins_line and whole)
             except ValueError:
-                self.append(msgspec.structs.replace(block, fresh=True))  # no continuation of what is known: anew
+                # No continuation of what is known: anew.
+                self.append(msgspec.structs.replace(block, fresh=True), begins_line=begins_line)
                 return
             self._ends_with_newline = data.endswith(b"\n")
         self.version += 1
@@ -137,14 +140,17 @@ class Book:
                 fresh=fresh,
                 run_offset=place[0],
                 run_line=place[1],
-            )
+            ),
+            begins_line=not redrawn,
         )
 
-    def keep(self, offset: int, line_no: int, data: bytes, known_lines: int | None = None) -> None:
+    def keep(
+        self, offset: int, line_no: int, data: bytes, known_lines: int | None = None, *, begins_line: bool = False
+    ) -> None:
         """Bytes that no span has yet, from wherever. Raises `ValueError` where they contradict what is known."""
         unit = self.spool.unit_bytes
         assert self.run is not None
-        begins_line = offset == self.run[0]
+        begins_line = begins_line or offset == self.run[0]
         while data:
             # A mark where the spool's segments begin: what is let go is known by its offset and its line.
             piece = data[: unit - offset % unit]
@@ -217,7 +223,10 @@ class Book:
     def _broken_rows(self, line_no: int, start: int | None, end: int) -> list[Row]:
         """From a line of which a part is not held, or nothing. It is asked for; what is there is shown meanwhile."""
         asked, why, next_line = self._asking.want(line_no)
-        text = self._long(start, self.spool.run_end(start)) if start is not None else self._rest_of(line_no)
+        if start is not None:
+            text = first_part(self._long(start, self.spool.run_end(start)))
+        else:
+            text = last_part(self._rest_of(line_no))
         living = line_no == self.last_line and not self._ends_with_newline
         if text or living:
             row = Row(line_no, text, living=living)

@@ -256,8 +256,8 @@ def test_numbers_that_do_not_fit_begin_a_log_anew(tmp_path: Path) -> None:
     """Whatever happened to the file: better the new lines alone than wrong ones, and never an end of the console."""
     book = Book(spool=small_spool(tmp_path))
     book.append(blocks_of(b"a\nb\nc\n", [])[0])
-    book.append(ev.LogBlock(at=0, data=b"d\n", offset=9, line_no=2, lines=1))
-    assert book.rows(1, 9)[-1] == Row(2, "d")
+    book.append(ev.LogBlock(at=0, data=b"d\ne\n", offset=9, line_no=2, lines=2))
+    assert book.rows(1, 9)[-1] == Row(3, "e")
     book.close()
 
 
@@ -500,9 +500,25 @@ async def test_the_first_line_of_a_takeover_is_shown_in_part_until_the_rest_has_
     start = DATA.index(b"of the log", 700_000)
     block = some(DATA, start, len(DATA))
     book.append(block)
-    assert book.rows(block.line_no, 1) == [Row(block.line_no, "of the log, and what it says")]
+    said = "[the beginning of this line is not here] … the log, and what it says"
+    assert book.rows(block.line_no, 1) == [Row(block.line_no, said)]
     assert await shown_at_last(book, [(block.line_no, 1)]) == ROWS[block.line_no - 1 : block.line_no]
     book.close()
+
+
+def test_a_part_of_a_line_says_so_and_shows_no_half_of_a_word(tmp_path: Path) -> None:
+    """Half a secret passes every mask, and half a line is not what the server said."""
+    line = b"args: --api-key sk-1234567890abcdef --tp 8\n"
+    for cut in range(16, 35):
+        end, start = Book(spool=small_spool(tmp_path)), Book(spool=small_spool(tmp_path))
+        end.append(ev.LogBlock(at=0, data=line[cut:], offset=900 + cut, line_no=5, lines=1, fresh=True))
+        start.append(ev.LogBlock(at=0, data=line[:cut], offset=0, line_no=1, lines=0, fresh=True))
+        start.append(ev.LogBlock(at=0, data=b"x\n", offset=100, line_no=3, lines=1))
+        (last,), first = end.rows(1, 9), start.rows(1, 1)[0]
+        assert last == Row(5, "[the beginning of this line is not here] … --tp 8")
+        assert first == Row(1, "args: --api-key … [the rest of this line is not here]")
+        end.close()
+        start.close()
 
 
 @pytest.fixture(autouse=True)
