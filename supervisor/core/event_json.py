@@ -22,6 +22,7 @@ RECORD = "record"
 _TIMES = frozenset({"at", "started_at", "sampled_at"})
 _OPEN = frozenset({"facts", "errors", "held", "answers"})
 """Tables whose keys anybody chooses: no time is looked for in them."""
+_MOST = 1 << 53
 _LAST_S = 253_402_200_000.0
 """The last days of the year 9999 are no times for a calendar that reckons a time zone, nor are those before 1970."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|\+00:00)", re.ASCII)
@@ -104,7 +105,10 @@ def from_line(line: bytes) -> ev.AnyEvent:
 
 
 def harmless(value: Any) -> Any:
-    """A JSON value that somebody else wrote, without what drives a terminal in its texts. Raises `DecodeError`."""
+    """A JSON value that somebody else wrote, without what drives a terminal in its texts.
+
+    Raises `DecodeError`, also for a number that nobody counts to: what reckons with it would break.
+    """
     try:
         return _harmless(value)
     except RecursionError:
@@ -114,6 +118,8 @@ def harmless(value: Any) -> Any:
 def _harmless(value: Any) -> Any:
     if isinstance(value, str):
         return sanitise(value)
+    if isinstance(value, int | float) and abs(value) > _MOST:
+        raise DecodeError("a number in it is too large")
     if isinstance(value, dict):
         return {sanitise(key): _harmless(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -97,6 +97,9 @@ def test_what_is_no_event_is_told(line: bytes, why: str) -> None:
 def test_what_somebody_else_wrote_is_made_harmless_all_through() -> None:
     wild = {"a\x1b[2J": ["b\x1b]0;title\x07c", {"d": "\x9b31m\u202ee\r"}], "n": 3, "none": None}
     assert harmless(wild) == {"a": ["bc", {"d": "e"}], "n": 3, "none": None}
+    for number in (2**53 + 2, -(2**64), 1e300):
+        with pytest.raises(DecodeError, match="too large"):
+            harmless({"kind": "log", "line_no": number})
     nested: object = "x"
     for _ in range(5000):
         nested = [nested]
