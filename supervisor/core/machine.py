@@ -209,7 +209,8 @@ class Machine:
         if fact.state is self.link:
             return []
         self.link = fact.state
-        return [ev.LinkEvent(at=fact.at, state=fact.state, why=fact.why)]
+        # A node's name, and what its shell says before our program begins, are anybody's words.
+        return [ev.LinkEvent(at=fact.at, state=fact.state, why=sanitise(fact.why))]
 
     def _stage_seen(self, fact: ev.StageSeen) -> list[ev.AnyEvent]:
         progress = ev.Progress(at=fact.at, stage=fact.stage, done=fact.done, total=fact.total, fraction=fact.fraction)
@@ -244,7 +245,7 @@ class Machine:
                 bytes=answer.bytes,
                 ms=round(answer.ms, 1),
                 verdict=answer.verdict,
-                why=answer.why,
+                why=sanitise(answer.why),
                 owner=answer.owner,
                 address=answer.address,
                 count=count,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from supervisor.core import events as ev
 from supervisor.core.events import Evidence, Outcome, Phase, Verdict
+from supervisor.core.lines import sanitise
 from supervisor.core.log_lines import LogLines
 from supervisor.core.machine import describe_answer
 from supervisor.core.wait import Decision
@@ -120,7 +123,7 @@ class Tally:
             verdict=decision.outcome,
             exit_code=decision.exit_code,
             phase=self._phase,
-            reason=decision.reason + self._hint(decision) + self._unanswered(decision, now),
+            reason=sanitise(decision.reason + self._hint(decision) + self._unanswered(decision, now)),
             phases=tuple(times),
             answers=self.answers,
             finding=self._finding,
@@ -170,7 +173,8 @@ class Tally:
         if self._link is not None and self._link.state is not ev.LinkState.UP:
             text = f"link {self._link.state.value}: {self._link.why}"
             out.append(Evidence(kind="link", at=self._link.at, text=text))
-        return out
+        # A process gives itself its title, and an answer is somebody else's: neither may drive the terminal.
+        return [msgspec.structs.replace(item, text=sanitise(item.text)) for item in out]
 
 
 def memory_words(event: GpuEvent) -> str:

@@ -12,7 +12,7 @@ from supervisor.core.gpu_events import GpuEvent
 from supervisor.core.machine import Machine
 from supervisor.core.tally import UNANSWERED_S, Tally
 from supervisor.core.wait import Decision
-from supervisor.headless.jsonl import to_object
+from supervisor.headless.jsonl import to_line, to_object
 from tests.core.facts import ROOT, answered, ended, histories, not_yet, refused
 
 TIMEOUT = Decision(outcome=Outcome.TIMEOUT, exit_code=124, reason="--timeout 1m fired")
@@ -212,3 +212,23 @@ def test_the_finding_stands_in_the_summary() -> None:
     summary = tally.summary(FAILED, 2)
     assert summary.finding == finding
     assert to_object(summary)["finding"]["line_no"] == 7
+
+
+def test_nothing_that_a_node_or_a_server_calls_itself_drives_the_terminal() -> None:
+    """A process gives itself its title, a node its name; what answers may answer anything."""
+    wild = "\x1b]0;mine\x07\x1b[2J\u202e"
+    root = ev.Process(pid=7, start_ticks=1, title=f"engine{wild}")
+    facts = (
+        ev.LinkChanged(at=0.0, state=LinkState.UP, why=f"gpu1 ({wild})"),
+        ev.RunBegan(at=0.0, run_id="r", why=f"taken over; started by ana{wild}"),
+        ev.ProcessSeen(at=1.0, root=root, text=f"process 7 lives: {root.title}"),
+        rejected(2.0, why=f"it says no{wild}"),
+        ev.LinkChanged(at=3.0, state=LinkState.LOST, why=f"gone{wild}"),
+    )
+    machine, told = Machine(verify=True), list[str]()
+    for fact in facts:
+        told += [to_line(event) for event in machine.feed(fact)]
+    told.append(to_line(session(*facts).summary(TIMEOUT, 4.0)))
+    assert "process 7 lived: engine" in told[-1] and "it says no" in told[-1]
+    for line in told:
+        assert "\\u00" not in line and line.isprintable()
