@@ -143,7 +143,10 @@ class Notifier:
 
     def _beside(self, what: str, work: Callable[[], Awaitable[str | None]]) -> None:
         async def run() -> None:
-            problem = await work()
+            try:
+                problem = await work()
+            except Exception as error:  # a hook is beside the matter: it must neither end a console nor write over it
+                problem = f"{type(error).__name__}: {error}"
             if problem is not None:
                 self.warn(self._mask(f"the {what} of [notify] failed: {problem}"))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.adapters import hook
 from supervisor.core import events as ev
 from supervisor.core.command import Secret
 from supervisor.core.events import Phase
@@ -96,6 +97,18 @@ async def test_command_and_webhook_are_told_alike_and_a_failure_is_one_warning(t
             await place.notifier.finish()
     assert json.loads(bodies[0]) == json.loads(path.read_text().splitlines()[0])
     assert place.warnings == ["the webhook of [notify] failed: it answers 410"]
+
+
+@pytest.mark.asyncio
+async def test_whatever_a_hook_comes_to_is_one_warning_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(*_: object) -> str:
+        raise LookupError("sesame")
+
+    monkeypatch.setattr(hook, "run_command", breaks)
+    place = Place(NotifyPlan(argv=("true",)), lambda text: text.replace("sesame", "***"))
+    place.notifier.take(way(*LAUNCH))
+    await place.notifier.finish()
+    assert place.warnings == ["the command of [notify] failed: LookupError: ***"]
 
 
 @pytest.mark.asyncio
