@@ -37,7 +37,7 @@ from supervisor.tui.widgets.log_pane import LogPane
 from supervisor.tui.widgets.panel import Panel
 
 SAMPLES_S = 0.2
-FLOOD_S = 0.1
+FLOOD_S = 0.15
 """Between two pictures of a log that moves by whole screens: nobody reads more of them, and what each costs is missed
 where the log is read and keys are heard."""
 TICK_S = 0.6
