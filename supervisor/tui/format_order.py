@@ -58,7 +58,9 @@ class Falling(Struct, frozen=True):
 
 def heading(order: Order, title: str, node: str, now: float, width: int) -> Pieces:
     """What is done to whom, and for how long."""
-    name: list[Piece] = [(f"{NAMES.get(order.kind, order.kind.capitalize())} {title} @ {node}", "strong")]
+    name: list[Piece] = [
+        (f"{NAMES.get(order.kind, order.kind.capitalize())} {one_line(f'{title} @ {node}')}", "strong")
+    ]
     if order.ended_at is None:
         end: list[Piece] = [(f"● {running(now - order.began_at)}", "now")]
     else:
@@ -104,7 +106,7 @@ def _add(out: list[Piece], done: bool, here: bool, text: str) -> None:
 
 def question(order: str, title: str, node: str) -> Pieces:
     """The dialog's heading."""
-    return ((f"{NAMES.get(order, order.capitalize())} {title} @ {node}?", "strong"),)
+    return ((f"{NAMES.get(order, order.capitalize())} {one_line(f'{title} @ {node}')}?", "strong"),)
 
 
 def plan(processes: Sequence[ev.Process], event: GpuEvent | None, older_s: float, mask: Mask, width: int) -> Pieces:
@@ -181,7 +183,7 @@ def fates(order: Order, mask: Mask, now: float, width: int, height: int) -> Piec
 def _fate(fate: Fate, order: Order, mask: Mask, now: float, width: int, *, held: bool) -> list[Piece]:
     state, role = _state(fate, order, now)
     column = f"{_sum(fate.held):>11}  " if held else ""
-    title = clip(mask(fate.process.title) or "(no title)", max(TITLE_WIDTH_LEAST, width - 34 - len(column)))
+    title = clip(one_line(mask(fate.process.title)) or "(no title)", max(TITLE_WIDTH_LEAST, width - 34 - len(column)))
     gone = fate.gone_at is not None
     return [
         (f"{fate.process.pid:>8}  ", "dim" if gone else "plain"),
@@ -310,7 +312,7 @@ def steps(order: Order, mask: Mask, width: int, height: int) -> Pieces:
 
 
 def _step(step: Step, order: Order, mask: Mask) -> list[Piece]:
-    return [(f"{spell(max(0.0, step.at - order.began_at)):>8}  ", "dim"), (mask(step.text), "plain")]
+    return [(f"{spell(max(0.0, step.at - order.began_at)):>8}  ", "dim"), (one_line(mask(step.text)), "plain")]
 
 
 def outcome(order: Order, mask: Mask, width: int) -> Pieces:

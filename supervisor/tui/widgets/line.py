@@ -17,7 +17,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from supervisor.tui.pieces import ELLIPSIS, ROLES, Pieces, length
+from supervisor.tui.pieces import ELLIPSIS, ROLES, Pieces, length, one_line
 
 
 class Line(Widget):
@@ -69,7 +69,9 @@ class Line(Widget):
         self.border_subtitle = self._content(foot)
 
     def _content(self, pieces: Pieces) -> Content:
-        return Content.assemble(*((self._mask(text), self.get_visual_style(f"line--{role}")) for text, role in pieces))
+        return Content.assemble(
+            *((one_line(self._mask(text)), self.get_visual_style(f"line--{role}")) for text, role in pieces)
+        )
 
     # ------------------------------------------------------------------------------- its size
 
@@ -127,7 +129,9 @@ def _rows(pieces: Pieces) -> list[Pieces]:
         return []
     out: list[list[tuple[str, str]]] = [[]]
     for text, role in pieces:
-        first, *rest = text.split("\n")
+        first, *rest = map(
+            one_line, text.split("\n")
+        )  # whatever was forgotten: nothing of a node's drives the terminal
         if first:
             out[-1].append((first, role))
         out += [[(line, role)] if line else [] for line in rest]
