@@ -241,6 +241,21 @@ class ConsoleApp(App[int]):
         foot = help_foot(str(self._config)) if self._config is not None else ()
         self.push_screen(HelpScreen(known_keys(self.screen), foot=foot))
 
+    def action_command_palette(self) -> None:
+        """Every command, found by its name."""
+        from supervisor.tui.screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Textual's hook: the same for the themes."""
+        from textual.theme import ThemeProvider
+
+        from supervisor.tui.screens.palette import Palette
+
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
+
     def on_log_pane_open(self, event: LogPane.Open) -> None:
         """A log's message: it is to be opened in another program, at this line."""
         self.run_worker(self._open_log(event), group="open", exclusive=True)

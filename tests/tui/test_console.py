@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from msgspec.structs import replace
+from textual.command import CommandList
+from textual.widgets import Button
 
 from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Verdict
 from supervisor.errors import LoginError
 from supervisor.supervise.session import Session
+from supervisor.tui.app import ConsoleApp
+from supervisor.tui.screens.help import HelpScreen
+from supervisor.tui.screens.palette import Palette
 from supervisor.tui.watcher import Supervised
 from supervisor.tui.widgets.panel import Panel
 from tests.tui.consoles import (
@@ -25,6 +33,7 @@ from tests.tui.consoles import (
     screen_text,
     shows,
     until,
+    watcher_of,
 )  # fmt: skip
 from tests.tui.fakes import FakeSession
 
@@ -203,3 +212,64 @@ async def test_simulated_gpus_are_called_so_all_the_time(size: Size) -> None:
         await press(pilot, "p")
         await until(pilot, shows(app, "picture paused"))
         assert "simulated" in screen_text(app).splitlines()[0].lower()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(10, 3), (20, 5)])
+async def test_the_palette_pages_through_a_list_that_has_no_room(size: Size) -> None:
+    app = console(FakeSession(tree=TREE))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, Palette))
+        await press(pilot, "e", "pagedown", "down", "pageup")
+        await press(pilot, "escape", "escape", "question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))  # every key before has come by then
+
+
+@pytest.mark.asyncio
+async def test_no_title_of_a_profile_or_of_a_process_drives_the_terminal() -> None:
+    evil = "\x1b]0;pwned\x07\x9b2J[bold]x[/] \u202eevil"
+    session = FakeSession(tree=[replace(TREE[0], title=evil)])
+    session.stop_takes = asyncio.Event()
+    app = ConsoleApp([watcher_of(session, title=f"kimi {evil}")], environ={})
+    async with app.run_test(size=USUAL, notifications=True) as pilot:
+        session.serving()
+        await until(pilot, shows(app, "✔ serving"))
+        seen = screen_text(app)
+        for keys, text in (("k", "leave it"), ("y", "background")):
+            await press(pilot, keys)
+            await until(pilot, shows(app, text, "48190"))
+            seen += screen_text(app)
+        session.stop_takes.set()
+        await until(pilot, shows(app, "done after"))
+        seen += screen_text(app)
+    assert "[bold]x[/]" in seen, "nor is it markup"
+    assert not [char for char in seen if not char.isprintable() and char != "\n"]
+
+
+@pytest.mark.asyncio
+async def test_what_is_closed_twice_closes_nothing_beneath() -> None:
+    """A second escape, enter or click came to the screen below, and with the last one the console fell."""
+    session = FakeSession(tree=TREE)
+    app = console(session)
+    async with app.run_test(size=USUAL, notifications=True) as pilot:
+        session.serving()
+        await until(pilot, shows(app, "✔ serving"))
+        for key, button in (("k", "no"), ("r", "no"), ("z", "no"), ("k", "yes"), ("t", "close")):
+            await press(pilot, key)
+            await until(pilot, lambda: app.screen is not run_screen(app))
+            await until(pilot, lambda: app.screen.query(Button))
+            pressed = app.screen.query_one(f"#{button}", Button)
+            for _ in range(3):
+                pressed.post_message(Button.Pressed(pressed))
+            if button == "yes":
+                await until(pilot, shows(app, "done after"))
+                await press(pilot, "enter", "enter", "enter")
+            await until(pilot, lambda: app.screen is run_screen(app))
+        await press(pilot, "ctrl+p")
+        await until(pilot, lambda: any(found.option_count for found in app.screen.query(CommandList)))
+        await press(pilot, "down", "enter", "enter", "enter")
+        await until(pilot, lambda: app.screen is run_screen(app))
+        await press(pilot, *["escape"] * 3, "question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+    assert session.orders.count("stop") == 1

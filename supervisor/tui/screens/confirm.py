@@ -10,11 +10,12 @@ from textual.widgets import Button
 
 from supervisor.tui import format_order
 from supervisor.tui.screens.looks import Looks
+from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.line import Line
 
 
-class ConfirmScreen(Looks, ModalScreen[bool]):
+class ConfirmScreen(Once, Looks, ModalScreen[bool]):
     """Yes only by `y` or its button: a stray Enter must never stop a server.
 
     Args:

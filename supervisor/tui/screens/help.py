@@ -9,10 +9,11 @@ from textual.screen import ModalScreen, Screen
 
 from supervisor.tui.format_keys import Known, help_rows
 from supervisor.tui.pieces import Pieces
+from supervisor.tui.screens.once import Once
 from supervisor.tui.widgets.line import Line
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Once, ModalScreen[None]):
     """Shows the keys; any of the usual ways out closes it.
 
     Args:

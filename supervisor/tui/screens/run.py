@@ -30,6 +30,7 @@ from supervisor.tui import (
 )  # fmt: skip
 from supervisor.tui.pieces import Pieces
 from supervisor.tui.screens.looks import Looks
+from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.key_bar import KeyBar
 from supervisor.tui.widgets.line import Line
@@ -52,7 +53,7 @@ BAR = (
 """What stands at the foot, the first ones first where not all fit."""
 
 
-class RunScreen(Looks, Screen[None]):
+class RunScreen(Once, Looks, Screen[None]):
     """The console of one watcher."""
 
     AUTO_FOCUS = None
@@ -260,7 +261,7 @@ class RunScreen(Looks, Screen[None]):
     @property
     def _opened_from_another(self) -> bool:
         """Whether there is a screen to go back to: the table of several, the start screen."""
-        return len(self.app.screen_stack) > 1
+        return self.app.screen_stack[0] is not self
 
     def action_back(self) -> None:
         """To the screen that this one was opened from."""

@@ -22,6 +22,7 @@ from supervisor.errors import SupervisorError
 from supervisor.supervise.live_runs import Told
 from supervisor.tui import format_start
 from supervisor.tui.screens.looks import Looks
+from supervisor.tui.screens.once import Once
 from supervisor.tui.start_list import Entry, Item, items, launches
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.key_bar import KeyBar
@@ -243,7 +244,7 @@ def _clash(watchers: Sequence[Watcher]) -> str:
     return f"two profiles are called {twice!r}: the name is the run's key, give one of them another" if twice else ""
 
 
-class LaunchScreen(ModalScreen[bool | None]):
+class LaunchScreen(Once, ModalScreen[bool | None]):
     """What will be launched where. True: launch; False: open without; None: leave it. Never yes by a stray enter."""
 
     AUTO_FOCUS = ""

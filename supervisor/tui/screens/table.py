@@ -17,6 +17,7 @@ from supervisor.core import events as ev
 from supervisor.tui import format_profiles, ordering
 from supervisor.tui.pieces import Pieces
 from supervisor.tui.screens.looks import Looks
+from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.key_bar import KeyBar
 from supervisor.tui.widgets.line import Line
@@ -39,7 +40,7 @@ BAR = (
 Open = Callable[[Watcher], None]
 
 
-class TableScreen(Looks, Screen[None]):
+class TableScreen(Once, Looks, Screen[None]):
     """The sessions in the order in which they were given.
 
     Args:

@@ -18,6 +18,7 @@ from supervisor.core.events import Phase
 from supervisor.tui import format_order
 from supervisor.tui.order import Order
 from supervisor.tui.screens.looks import Looks
+from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
 from supervisor.tui.widgets.line import Line
 
@@ -26,7 +27,7 @@ REDRAW_S = 0.2
 STEPS_SHOWN = 5
 
 
-class TransactionScreen(Looks, ModalScreen[None]):
+class TransactionScreen(Once, Looks, ModalScreen[None]):
     """Shows the watcher's order of the moment in which it was opened."""
 
     BINDINGS = [

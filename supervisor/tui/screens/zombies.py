@@ -24,6 +24,7 @@ from supervisor.tui import choice as choices
 from supervisor.tui import format_zombies
 from supervisor.tui.choice import Choice
 from supervisor.tui.pieces import Mask
+from supervisor.tui.screens.once import Once
 from supervisor.tui.widgets.line import Line
 from supervisor.tui.widgets.row_list import RowList
 
@@ -37,7 +38,7 @@ class Chosen(Struct, frozen=True):
     spared: tuple[Holder, ...]
 
 
-class ZombiesScreen(ModalScreen[Chosen | None]):
+class ZombiesScreen(Once, ModalScreen[Chosen | None]):
     """Yes only by `y` or its button, and only while something is marked.
 
     Args:
