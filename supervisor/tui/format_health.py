@@ -97,6 +97,9 @@ def _summaries(event: ev.Health, model: SessionModel, now: float, why_room: int)
     answers = model.answers
     kind = str(event.status) if event.status is not None else event.verdict.value
     alone = list(answers) == [kind]
+    over = model.view.phase not in _LOOKED_AT
+    if over:  # nobody looks any more: it is told as what it was
+        text, role = f"last {text}", "dim"
     head: Pieces = ((f"{text} {answers[kind]:,}" if alone and answers[kind] > 1 else text, role),)
     counts: Pieces = () if alone else _counts(answers)
     ms: Pieces = ((f"{event.ms:,.0f} ms", "plain"),) if event.status is not None else ()
@@ -107,7 +110,6 @@ def _summaries(event: ev.Health, model: SessionModel, now: float, why_room: int)
     if event.owner in (Owner.OURS, Owner.OTHER):
         owner = ((event.owner.value, "plain" if event.owner is Owner.OURS else "bad"),)
     old_s = now - event.at
-    over = model.view.phase not in _LOOKED_AT
     late: Pieces = ((f"{age(old_s)} ago", "dim" if over or old_s < OLD_S else "warn"),)
     when = late if event.verdict is Verdict.READY or old_s >= LATE_S else ()
     late = late if old_s >= OLD_S and not over else ()

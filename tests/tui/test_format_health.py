@@ -111,3 +111,11 @@ def test_answers_of_a_body_that_was_not_read() -> None:
     answer = ev.Answer(verdict=Verdict.READY, status=200, bytes=None, ms=1, why="")
     told.after(1).note(ev.Answered(at=told.now, answer=answer))
     assert "200 ready · 1 ms · body not read" in strip(told, 200)
+
+
+def test_the_last_answer_of_a_server_that_is_gone_is_told_as_the_last() -> None:
+    told = Told().serving().after(3)
+    told.note(ev.Ended(at=told.now, exit=ev.Exit(code=1)))
+    found = format_health.cells(told.model, told.now, 100)
+    assert "last 200 ready" in text_of(found)
+    assert ("200 ready", "good") not in found
