@@ -28,6 +28,7 @@ from supervisor.core import events as ev
 from supervisor.tui import format, glyphs, keys, layout, ordering, themes
 from supervisor.tui.announcing import Announcing
 from supervisor.tui.hints import Hints
+from supervisor.tui.order import Order
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
 from supervisor.tui.terminal import TerminalDriver
@@ -84,6 +85,7 @@ class ConsoleApp(App[int]):
         self.farewell = ""
         self.hints = Hints()
         self._ending = False
+        self._told_of: list[Order] = []
         self._start = start
         self._layout_kept = layout_name
         self._layout_name = ""
@@ -282,7 +284,14 @@ class ConsoleApp(App[int]):
     # ------------------------------------------------------------------------------- the end
 
     async def action_quit(self) -> None:
-        """Close the console; the servers go on."""
+        """Close the console; the servers go on. An order that this would break off is told of first."""
+        orders = [item.order for item in self.watchers if item.order is not None and item.order.under_way]
+        if news := [order for order in orders if order not in self._told_of]:
+            self._told_of += news
+            what, again = news[0].kind, self.hints.of("app.quit")
+            text = f"A {what} is under way: leaving now would break it off. {again} again leaves all the same."
+            self.notify(text, severity="warning", markup=False)
+            return
         await self._end(0)
 
     def _on_signal(self, number: signal.Signals) -> None:

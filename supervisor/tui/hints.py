@@ -25,6 +25,7 @@ USUAL: Mapping[str, str] = {
     "log.previous_match": "N",
     "log.next_error": "e",
     "log.previous_error": "E",
+    "app.quit": "q",
     "start.open": "enter",
     "start.watch": "w",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.binding import Binding
 
+from supervisor.tui.app import ConsoleApp
 from supervisor.tui.hints import USUAL, Hints
 from supervisor.tui.log_keys import KEYS
 from supervisor.tui.screens.run import RunScreen
@@ -13,9 +14,8 @@ WORDS = {"escape": "esc", "enter": "enter"}
 
 
 def test_the_usual_keys_are_those_of_the_bindings() -> None:
-    bound = {
-        item.id: item.key for item in (*RunScreen.BINDINGS, *StartScreen.BINDINGS, *KEYS) if isinstance(item, Binding)
-    }
+    every = (*RunScreen.BINDINGS, *StartScreen.BINDINGS, *ConsoleApp.BINDINGS, *KEYS)
+    bound = {item.id: item.key for item in every if isinstance(item, Binding)}
     assert {name: WORDS.get(bound[name], bound[name]) for name in USUAL} == USUAL
 
 

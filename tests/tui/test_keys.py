@@ -144,7 +144,7 @@ async def test_quitting_ends_our_session_and_says_that_the_server_goes_on(key: s
 
 
 @pytest.mark.asyncio
-async def test_quitting_amid_a_stop_does_not_say_that_the_server_goes_on() -> None:
+async def test_quitting_amid_a_stop_takes_a_second_key_and_does_not_say_that_the_server_goes_on() -> None:
     session = FakeSession(tree=TREE)
     session.stop_takes = asyncio.Event()
     app = console(session)
@@ -156,6 +156,9 @@ async def test_quitting_amid_a_stop_does_not_say_that_the_server_goes_on() -> No
         await until(pilot, lambda: isinstance(app.screen, TransactionScreen))
         await press(pilot, "escape")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
+        await press(pilot, "q")
+        await until(pilot, said(app, "A stop is under way: leaving now would break it off. q again leaves"))
+        assert app.is_running and not app.farewell
         await press(pilot, "q")
         await until(pilot, lambda: not app.is_running)
     assert "a stop was under way" in app.farewell and "goes on" not in app.farewell
