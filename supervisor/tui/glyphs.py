@@ -15,6 +15,8 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 SWITCH = "SUPERVISOR_ASCII"
+PYTHONS_OWN = "C.UTF-8"
+"""What Python sets LC_CTYPE to by itself in the locale C."""
 
 _STANDS_IN = {
     "-": "─╌╴╶–—‒−┄┅┈┉╍⎯",
@@ -62,6 +64,9 @@ def needs_ascii(environ: Mapping[str, str], encoding: str) -> bool:
         return switch.lower() not in ("0", "no", "false")
     if environ.get("TERM", "") in ("linux", "dumb"):
         return True
+    said = environ.get("LC_ALL") or environ.get("LANG")
+    if said in ("C", "POSIX") and environ.get("LC_CTYPE", PYTHONS_OWN) == PYTHONS_OWN:
+        return True  # Python takes them for UTF-8; whoever set them meant what they say
     return encoding.lower().replace("-", "").replace("_", "") not in ("utf8", "utf16", "utf32", "gb18030")
 
 
