@@ -201,8 +201,10 @@ class StartScreen(Looks, Screen[None]):
         chosen = marked or [item for item in (self._item,) if item is not None]
         if not chosen or not all(item.can_open for item in chosen):
             self.app.bell()
-        elif chosen[0].entry is None:
+        elif chosen[0].entry is None and launch:
             self.post_message(self.DemoWanted())
+        elif chosen[0].entry is None:
+            self.app.bell()  # there is nothing of it to be watched before it is begun
         elif launch and (wanted := launches(chosen)):
             told = {node for node, item in self._told.items() if item.reached}
 
