@@ -13,6 +13,8 @@ LOG_ROWS = 10
 """With its border: eight lines of the log."""
 LOG_SHARE = 0.48
 FRAME_ROWS = 2
+GPUS_LEAST_ROWS = 1
+"""Their sum: an empty frame tells less than nothing."""
 HOLDERS_LEAST_ROWS = 3
 """Fewer than a heading and two holders tell less than the one line of memory does."""
 
@@ -37,9 +39,9 @@ def share(*, width: int, height: int, fixed_rows: int, gpus: int, holders: int, 
     log = max(LOG_ROWS, int((height - fixed_rows) * LOG_SHARE))
     free = height - fixed_rows - log
     if width >= BESIDE_WIDTH:
-        rows = max(0, min(max(gpus, holders), free - FRAME_ROWS))
+        rows = max(min(gpus, GPUS_LEAST_ROWS), min(max(gpus, holders), free - FRAME_ROWS))
         return Room(gpus=min(gpus, rows), holders=rows if holders else 0, beside=bool(holders and gpus))
-    gpu_rows = max(0, min(gpus, free - FRAME_ROWS))
+    gpu_rows = max(min(gpus, GPUS_LEAST_ROWS), min(gpus, free - FRAME_ROWS))
     rest = free - gpu_rows - 2 * FRAME_ROWS
     rows = min(holders, rest)
     enough = rows >= min(HOLDERS_LEAST_ROWS, holders) and not yields

@@ -185,7 +185,9 @@ def test_the_log_keeps_its_rows_and_the_tables_share_the_rest() -> None:
                     frames = room.FRAME_ROWS * (bool(got.gpus) + bool(got.holders))
                     tables = max(got.gpus, got.holders) if got.beside else got.gpus + got.holders
                     left = height - 8 - tables - (room.FRAME_ROWS if got.beside else frames)
-                    assert left >= min(room.LOG_ROWS, height - 8 - room.FRAME_ROWS), (width, height, count, holders)
+                    least = min(room.LOG_ROWS, height - 8 - room.FRAME_ROWS - room.GPUS_LEAST_ROWS)
+                    assert left >= least, (width, height, count, holders)
+                    assert bool(got.gpus) is bool(count), "no frame without a row"
 
 
 def test_holders_give_place_to_a_finding_unless_they_cost_nothing() -> None:
