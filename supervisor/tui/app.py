@@ -10,13 +10,12 @@ import contextlib
 import locale
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
-from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
@@ -124,7 +123,7 @@ class ConsoleApp(App[int]):
 
     def on_mount(self) -> None:
         """Textual's hook: begin."""
-        keymap = keys.load(self._config, known_ids)
+        keymap = keys.load(self._config, self._known_ids)
         self.set_keymap(keymap.keys)
         self.hints = Hints({name: format_key(text.split(",")[0]) for name, text in keymap.keys.items()})
         for watcher in self.watchers:
@@ -136,6 +135,11 @@ class ConsoleApp(App[int]):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGHUP, signal.SIGTERM):
                 loop.add_signal_handler(number, self._on_signal, number)
+
+    def _known_ids(self) -> set[str]:
+        from supervisor.tui.screens import every
+
+        return every.binding_ids(ConsoleApp)
 
     def open_one(self, watcher: Watcher) -> None:
         """Show one session's own screen; escape there comes back."""
@@ -245,18 +249,15 @@ class ConsoleApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Every command, found by its name."""
-        from supervisor.tui.screens.palette import Palette
+        from supervisor.tui.screens import palette
 
-        if not isinstance(self.screen, Palette):
-            self.push_screen(Palette(id="--command-palette"))
+        palette.show(self)
 
     def search_themes(self) -> None:
         """Textual's hook: the same for the themes."""
-        from textual.theme import ThemeProvider
+        from supervisor.tui.screens import palette
 
-        from supervisor.tui.screens.palette import Palette
-
-        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
+        palette.show_themes(self)
 
     def on_log_pane_open(self, event: LogPane.Open) -> None:
         """A log's message: it is to be opened in another program, at this line."""
@@ -271,15 +272,9 @@ class ConsoleApp(App[int]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Textual's hook: the palette has every key of the screen, the layouts and the themes."""
-        seen: set[str] = set()
-        for _node, binding, enabled, _tooltip in screen.active_bindings.values():
-            if enabled and binding.description and binding.action not in seen and (binding.id or "").count("."):
-                seen.add(binding.action)
-                key = self.get_key_display(binding)
-                yield SystemCommand(binding.description, f"{key}   {binding.id}", _runs(self, screen, binding.action))
-        for name in layout.names(self._config):
-            yield SystemCommand(f"layout {name}", "", _runs(self, screen, f"app.layout({name!r})"))
-        yield SystemCommand("theme", "choose among all themes", self.action_change_theme)
+        from supervisor.tui.screens import palette
+
+        return palette.commands(self, screen, layout.names(self._config))
 
     # ------------------------------------------------------------------------------- the end
 
@@ -313,24 +308,6 @@ class ConsoleApp(App[int]):
         self.workers.cancel_group(self, ordering.SUPERVISING)
         await asyncio.gather(*(watcher.close() for watcher in self.watchers))
         self.exit(code)
-
-
-def _runs(app: App[Any], screen: Screen[Any], action: str) -> Callable[[], Any]:
-    async def run() -> None:
-        await app.run_action(action, default_namespace=screen)
-
-    return run
-
-
-def known_ids() -> set[str]:
-    """The ids of every binding of the console: what keys.toml may name."""
-    from supervisor.tui.screens import confirm, help, run, start, table, transaction, zombies
-    from supervisor.tui.widgets import find_bar, log_pane
-
-    owners: list[type[DOMNode]] = [ConsoleApp, run.RunScreen, confirm.ConfirmScreen, help.HelpScreen]
-    owners += [table.TableScreen, start.StartScreen, start.LaunchScreen]
-    owners += [transaction.TransactionScreen, zombies.ZombiesScreen, log_pane.LogPane, find_bar.FindBar]
-    return {item.id for owner in owners for item in owner.BINDINGS if isinstance(item, Binding) and item.id}
 
 
 def run_console(

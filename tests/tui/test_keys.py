@@ -13,9 +13,10 @@ from textual.widgets import Input
 from supervisor.core import events as ev
 from supervisor.core.events import Verdict
 from supervisor.tui import keys
-from supervisor.tui.app import ConsoleApp, known_ids
+from supervisor.tui.app import ConsoleApp
 from supervisor.tui.format_keys import Key, Known, fitting, help_rows
 from supervisor.tui.pieces import cells, text_of
+from supervisor.tui.screens import every
 from supervisor.tui.screens.confirm import ConfirmScreen
 from supervisor.tui.screens.help import HelpScreen
 from supervisor.tui.screens.run import RunScreen
@@ -249,7 +250,7 @@ def test_every_binding_has_an_id_and_no_two_of_a_place_share_one() -> None:
         ids = [binding.id for binding in bindings if isinstance(binding, Binding)]
         assert len(ids) == len(bindings) and all(ids) and len(set(ids)) == len(ids), owner
         assert getattr(owner, "AUTO_FOCUS", None) in (None, "*", ""), owner
-    assert {"console.restart", "app.quit", "log.search", "confirm.yes"} <= known_ids()
+    assert {"console.restart", "app.quit", "log.search", "confirm.yes"} <= every.binding_ids(ConsoleApp)
 
 
 @pytest.mark.asyncio
