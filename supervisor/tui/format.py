@@ -6,7 +6,7 @@ before it is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from supervisor.core import events as ev
@@ -26,6 +26,7 @@ from supervisor.tui.pieces import (
     joined,
     length,
     one_line,
+    rows,
     running,
     spread,
 )  # fmt: skip
@@ -322,22 +323,31 @@ def bar(fraction: float, width: int) -> Pieces:
     return ((done, "now"), (rest, "track"))
 
 
-def link(event: ev.LinkEvent | None, now: float, width: int = 0, *, mask: Mask = str) -> Pieces:
+def link(
+    event: ev.LinkEvent | None, now: float, width: int = 0, height: int = 1, *, known: bool = True, mask: Mask = str
+) -> Pieces:
     """The state of the link and why; while it is not up, what is shown is the last that was known.
 
     Args:
         width: cut to it; 0 leaves it whole.
+        height: with 2 lines, why has one of its own where both do not fit into one.
+        known: something was told over it before.
     """
-    cut: Callable[[Pieces], Pieces] = partial(fit, width=width) if width else tuple
+    cut: Callable[[Sequence[Piece]], Pieces] = partial(fit, width=width) if width else tuple
     if event is None:
         return cut((("link    ", "dim"), ("◌ connecting", "now")))
     mark, role = _LINKS.get(event.state, ("○", "warn"))
     out: list[Piece] = [("link    ", "dim"), (f"{mark} {event.state.value}", role)]
     if event.state in (LinkState.LOST, LinkState.DOWN):
-        out.append((f" {running(now - event.at)}: what stands here is the last known", "warn"))
-    if event.why:
-        out.append((f" · {one_line(mask(event.why))}", "dim"))
-    return cut(tuple(out))
+        what = "what stands here is the last known" if known else "the node was not reached yet"
+        out.append((f" {running(now - event.at)}: {what}", "warn"))
+    if not event.why:
+        return cut(out)
+    why: Piece = (one_line(mask(event.why)), "dim")
+    whole = [*out, (" · ", "dim"), why]
+    if height > 1 and length(whole) > width > 0:
+        return rows((cut(out), cut((("        ", "dim"), why))))
+    return cut(whole)
 
 
 def farewell(view: View, title: str, node: str, order: str) -> str:

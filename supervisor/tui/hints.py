@@ -40,3 +40,6 @@ class Hints(Struct, frozen=True):
     def of(self, binding_id: str) -> str:
         """The key of a binding."""
         return self.own.get(binding_id) or USUAL[binding_id]
+
+
+USUAL_HINTS = Hints()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from supervisor.core.log_levels import Level
+from supervisor.tui.hints import USUAL_HINTS, Hints
 
 LEVELS = {Level.ALL: "all levels", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
 
@@ -39,14 +40,15 @@ def subtitle(
     passing_as: str = "filtered",
     fraction: float = 1.0,
     lost_lines: int = 0,
+    hints: Hints = USUAL_HINTS,
 ) -> str:
     """The lower border: whether it follows, what came meanwhile, how much there is."""
-    parts = ["following" if following else "paused, f follows"]
+    parts = ["following" if following else f"paused, {hints.of('log.follow')} follows"]
     if new_lines:
         parts.append(f"{new_lines:,} new")
     if passing is not None:
         looking = "" if fraction >= 1 else f", still looking {fraction:.0%}"
-        parts.append(f"{passing_as}: {passing:,} of {_lines(lines)}{looking}, esc shows all")
+        parts.append(f"{passing_as}: {passing:,} of {_lines(lines)}{looking}, {hints.of('log.leave')} shows all")
     else:
         parts.append(_lines(lines))
     if lost_lines:
@@ -59,7 +61,14 @@ def filter_name(text: str, level: Level) -> str:
     return "filtered" if text or level is Level.ALL else LEVELS[level]
 
 
-def standing(now: Standing, keys: str = "") -> str:
+def walking(walk: str, hints: Hints = USUAL_HINTS) -> str:
+    """What keys go on with a search (`search`), or from error to error (`errors`)."""
+    noun = "match" if walk == "search" else "error"
+    there, back, end = (hints.of(f"log.{name}") for name in (f"next_{noun}", f"previous_{noun}", "leave"))
+    return f"{there} next, {back} previous, {end} ends"
+
+
+def standing(now: Standing, keys: str = "", hints: Hints = USUAL_HINTS) -> str:
     """The bar's status, and what keys do where nothing else is to be said."""
     noun = now.noun if now.count == 1 else now.nouns
     if now.given_up:
@@ -76,7 +85,7 @@ def standing(now: Standing, keys: str = "") -> str:
     if now.fetching and now.unseen_lines:
         parts.append(f"fetching {_lines(now.unseen_lines)} from the node")
     elif now.unseen_lines and now.fraction >= 1:
-        parts.append(f"{_lines(now.unseen_lines)} on the node not searched, F fetches them")
+        parts.append(f"{_lines(now.unseen_lines)} on the node not searched, {hints.of('log.fetch')} fetches them")
     if now.passed:
         parts.append("went on from the start" if now.passed == "end" else "went on from the end")
     if now.slow_lines:

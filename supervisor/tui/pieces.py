@@ -58,6 +58,15 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS
 
 
+def clip_start(text: str, width: int) -> str:
+    """The same for a path: its end says more than its start."""
+    if cells(text) <= width:
+        return text
+    while text and cells(text) > max(0, width - 1):
+        text = text[1:]
+    return ELLIPSIS + text if width > 0 else ""
+
+
 def left(text: str, width: int) -> str:
     """Exactly `width` cells, set to the left."""
     text = clip(text, width)

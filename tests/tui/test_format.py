@@ -238,6 +238,10 @@ def test_the_links_line_says_why_and_that_the_rest_is_old() -> None:
     assert text_of(line) == "link    ○ down 12 s: what stands here is the last known · gpu1 refused every key"
     assert roles(line, "down") == {"bad"} and length(format.link(event, 112, 40)) <= 40
     assert text_of(format.link(None, 0)) == "link    ◌ connecting"
+    assert "the node was not reached yet" in text_of(format.link(event, 112, known=False))
+    assert "last known" not in text_of(format.link(event, 112, known=False))
+    first, second = text_of(format.link(event, 112, 60, 2)).split("\n")
+    assert first.endswith("the last known") and second.strip() == "gpu1 refused every key"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from supervisor.core.log_levels import Level
 from supervisor.core.log_search import Matcher, Query
 from supervisor.testing import MemoryBook
 from supervisor.tui import log_words
+from supervisor.tui.hints import Hints
 from supervisor.tui.log_hunt import Hunt
 from supervisor.tui.log_text import MAX_ACCENTS, cells, cut, fold, tame
 from supervisor.tui.log_view import LogView, Mark, Place, ScreenRow
@@ -365,6 +366,11 @@ def test_what_the_pane_says_of_itself() -> None:
     assert still == "following · errors: 1 of 9 lines, still looking 62%, esc shows all"
     assert log_words.filter_name("", Level.ERROR) == "errors"
     assert log_words.filter_name("x", Level.ERROR) == "filtered"
+    assert log_words.walking("search") == "n next, N previous, esc ends"
+    own = Hints({"log.follow": "^f", "log.next_error": "!", "log.fetch": "g"})
+    assert log_words.subtitle(following=False, new_lines=0, lines=2, hints=own) == "paused, ^f follows · 2 lines"
+    assert log_words.walking("errors", own) == "! next, E previous, esc ends"
+    assert "g fetches them" in log_words.standing(log_words.Standing(unseen_lines=9), hints=own)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from supervisor.tui import (
     ordering,
     room,
 )  # fmt: skip
-from supervisor.tui.pieces import Pieces
+from supervisor.tui.pieces import Pieces, clip_start
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
@@ -42,6 +42,8 @@ FLOOD_S = 0.15
 """Between two pictures of a log that moves by whole screens: nobody reads more of them, and what each costs is missed
 where the log is read and keys are heard."""
 TICK_S = 0.6
+PATH_FRAME = 8
+"""Cells of the log's upper border that its path has not: the corners, and "log"."""
 _AT_ONCE = (ev.PhaseChanged, ev.Finding, ev.Warning_, ev.LinkEvent)
 _HELD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED)
 
@@ -107,6 +109,7 @@ class RunScreen(Once, Looks, Screen[None]):
     def on_mount(self) -> None:
         """Textual's hook: begin with what is known."""
         self.pane.book = self.watcher.book
+        self.pane.hints = self.watcher.model.hints
         self.pane.focus()
         self.look()
 
@@ -192,7 +195,10 @@ class RunScreen(Once, Looks, Screen[None]):
         self._header.pieces = header
         self._strip.pieces = format.strip(view, now, room_for(self._strip))
         self._stage.pieces = format.stage(view, now, room_for(self._stage), trail=model.trail, mask=model.mask)
-        self._link.pieces = format.link(view.link, now, room_for(self._link), mask=model.mask)
+        known = bool(view.changes) or view.gpu is not None
+        most = self._link.styles.max_height
+        link_rows = most.cells if most is not None and most.cells else 1
+        self._link.pieces = format.link(view.link, now, room_for(self._link), link_rows, known=known, mask=model.mask)
         up = view.link is not None and view.link.state is LinkState.UP
         self.set_class(up, "-up")
         self.set_class(not up and bool(view.changes), "-stale")
@@ -202,7 +208,7 @@ class RunScreen(Once, Looks, Screen[None]):
         self.set_class(model.trail.metrics is not None and view.phase in _HELD, "-metrics")
         self._look_at_tables(now)
         self.pane.marks = tuple(model.marks)
-        self.pane.path = model.mask(self.watcher.log_path)
+        self.pane.path = clip_start(model.mask(self.watcher.log_path), self._inner(self.pane) - PATH_FRAME)
 
     def _look_at_tables(self, now: float) -> None:
         model = self.watcher.model

@@ -24,6 +24,7 @@ from supervisor.core.log_finder import Seek
 from supervisor.core.log_levels import Level
 from supervisor.core.log_search import Query
 from supervisor.tui import log_words
+from supervisor.tui.hints import USUAL_HINTS
 from supervisor.tui.log_hunt import Hunt
 from supervisor.tui.log_view import LogView, MarkedLine
 from supervisor.tui.slices import first_slice, in_slices
@@ -34,7 +35,6 @@ PATTERN_S = 0.02
 """A pattern that takes longer than this on one line is left out there."""
 FETCHED_BYTES = 16 << 20
 """So much older log is fetched before it is looked through."""
-KEYS_OF = {"search": "n next, N previous, esc ends", "errors": "e next, E previous, esc ends"}
 TELL_EVERY_S = 0.15
 """How often work in the background says how far it is."""
 
@@ -63,6 +63,8 @@ class LookedThrough(Vertical):
         super().__init__(id=id)
         self.view = LogView(mask)
         self.mask = mask
+        self.hints = USUAL_HINTS
+        """What the user calls the keys; the screen sets it."""
         self._hunt = Hunt(mask, within(PATTERN_S))
         self._lines = LogLines(self.view, take_key)
         self._bar = FindBar(owner)
@@ -147,15 +149,18 @@ class LookedThrough(Vertical):
             passing_as=log_words.filter_name(query.text, query.level),
             fraction=1.0 if filtered is None else filtered.fraction,
             lost_lines=self.book.lost_lines if self.book is not None else 0,
+            hints=self.hints,
         )
         if text != self.border_subtitle:
             self.border_subtitle = text
         standing = self._hunt.standing(view.current, fetching=self._fetching)
         if standing is not None and self._bar.purpose in ("", self._hunt.walk):
             if self._bar.purpose:
-                self._bar.set_status(log_words.standing(msgspec.structs.replace(standing, text="")))
+                self._bar.set_status(log_words.standing(msgspec.structs.replace(standing, text=""), hints=self.hints))
             else:
-                self._bar.set_status(log_words.standing(standing, KEYS_OF[self._hunt.walk]))
+                self._bar.set_status(
+                    log_words.standing(standing, log_words.walking(self._hunt.walk, self.hints), self.hints)
+                )
 
     # ------------------------------------------------------------------------------- work in slices
 
