@@ -273,3 +273,20 @@ async def test_what_is_closed_twice_closes_nothing_beneath() -> None:
         await press(pilot, *["escape"] * 3, "question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
     assert session.orders.count("stop") == 1
+
+
+@pytest.mark.asyncio
+async def test_that_gpus_are_simulated_is_never_cut_off() -> None:
+    session = FakeSession(tree=TREE)
+    app = console(session)
+    async with app.run_test(size=(100, 30)) as pilot:
+        session.serving()
+        await until(pilot, shows(app, "✔ serving"))
+        model = run_screen(app).watcher.model
+        for length in range(1, 30):  # titles of many lengths
+            event = gpus(session, *[70] * 8, ours_gib=1, simulated=True)
+            session.desk.tell(replace(event, driver=replace(event.driver, version="5" * length)))
+            await until(pilot, lambda: model.view.gpu is session.desk.hub.view.gpu)
+            run_screen(app).look()
+            await until(pilot, shows(app, "GPUs · 8 × H100"))
+            assert "simulated ─" in screen_text(app), length

@@ -42,6 +42,8 @@ FLOOD_S = 0.15
 """Between two pictures of a log that moves by whole screens: nobody reads more of them, and what each costs is missed
 where the log is read and keys are heard."""
 TICK_S = 0.6
+TITLE_FRAME = 2
+"""Cells that a text in a border has less than one below it."""
 PATH_FRAME = 8
 """Cells of the log's upper border that its path has not: the corners, and "log"."""
 _AT_ONCE = (ev.PhaseChanged, ev.Finding, ev.Warning_, ev.LinkEvent)
@@ -226,14 +228,14 @@ class RunScreen(Once, Looks, Screen[None]):
         self.set_class(space.beside, "-beside")
         self.set_class(space.holders > 0 or unseen, "-holders")
         gpus_width = self._inner(self._gpus, 4)
-        self._gpus.title = format_gpus.title(model, now, gpus_width)
+        self._gpus.title = format_gpus.title(model, now, gpus_width - TITLE_FRAME)
         if self._rows_of(self._gpus, 0) == 1:
             self._gpus.pieces = format_gpus.memory(model, now, gpus_width)
         else:
             self._gpus.pieces = _as_high(format_gpus.table(model, now, gpus_width, space.gpus), space)
         self._holders.title = format_holders.title(model, now)
         holders_width = self._inner(self._holders, 4)
-        self._holders.foot = format_holders.foot(model, holders_width)
+        self._holders.foot = format_holders.foot(model, holders_width - TITLE_FRAME)
         self._holders.pieces = _as_high(format_holders.table(model, now, holders_width, space.holders), space)
 
     # ------------------------------------------------------------------------------- keys
