@@ -231,6 +231,8 @@ async def test_no_title_of_a_profile_or_of_a_process_drives_the_terminal() -> No
     evil = "\x1b]0;pwned\x07\x9b2J[bold]x[/] \u202eevil"
     session = FakeSession(tree=[replace(TREE[0], title=evil)])
     session.stop_takes = asyncio.Event()
+    assert session.attendance is not None
+    session.attendance.log_path = f"/data/{evil}.log"
     app = ConsoleApp([watcher_of(session, title=f"kimi {evil}")], environ={})
     async with app.run_test(size=USUAL, notifications=True) as pilot:
         session.serving()

@@ -28,7 +28,7 @@ from supervisor.tui import (
     ordering,
     room,
 )  # fmt: skip
-from supervisor.tui.pieces import Pieces, clip_start
+from supervisor.tui.pieces import Pieces, clip_start, one_line
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.once import Once
 from supervisor.tui.watcher import Watcher
@@ -210,7 +210,7 @@ class RunScreen(Once, Looks, Screen[None]):
         self.set_class(model.trail.metrics is not None and view.phase in _HELD, "-metrics")
         self._look_at_tables(now)
         self.pane.marks = tuple(model.marks)
-        self.pane.path = clip_start(model.mask(self.watcher.log_path), self._inner(self.pane) - PATH_FRAME)
+        self.pane.path = clip_start(one_line(model.mask(self.watcher.log_path)), self._inner(self.pane) - PATH_FRAME)
 
     def _look_at_tables(self, now: float) -> None:
         model = self.watcher.model
