@@ -177,6 +177,8 @@ async def test_the_environment_of_the_command_is_the_operators() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_disk_that_takes_no_file_is_told_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+async def test_a_disk_that_takes_no_file_is_told_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     assert await run("pass") == ("it could not be started: no file can be written for it: No such file or directory")

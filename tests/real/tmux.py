@@ -53,7 +53,12 @@ class Tmux:
     ) -> None:
         self._socket = f"isup-test-{os.getpid()}-{next(_numbers)}"
         added = [f"-e{key}={value}" for key, value in {"COLORTERM": "truecolor", **(environment or {})}.items()]
-        outer = {key: value for key, value in os.environ.items() if not key.startswith("TMUX")}
+        # A size in the environment (xdist's workers have one) would be believed before that of the terminal.
+        outer = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("TMUX") and key not in ("COLUMNS", "LINES")
+        }
         # tmux wants a UTF-8 locale and a known terminal of its client, which under CI has neither.
         outer.update(LC_ALL="C.UTF-8", TERM="xterm-256color")
         self._environment = outer
