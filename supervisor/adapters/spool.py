@@ -30,7 +30,7 @@ def cache_folder() -> Path:
     for base in (os.environ.get("XDG_CACHE_HOME") or "", os.path.expanduser("~/.cache")):
         if os.path.isabs(base):
             return Path(base) / "inference-supervisor"
-    return Path("/nonexistent")  # nobody's home: the log stays in memory
+    return Path(os.devnull) / "nowhere"  # nobody's home, and not even root can make one: the log stays in memory
 
 
 class _Segment(Protocol):

@@ -74,11 +74,13 @@ async def _wait(stage: Stage, options: Namespace, timeout_s: float) -> int:
 
 
 async def _console(stage: Stage, layout: str | None) -> int:
+    from supervisor.adapters.spool import Spool
     from supervisor.tui.app import ConsoleApp
     from supervisor.tui.watcher import Watcher
 
     session = stage.session(SystemClock(), stays=True)
-    watcher = Watcher(session, title=stage.play.title, node=stage.node.target, mask=str)
+    spool = Spool(stage.folder / "spool")  # nothing of the demonstration is left in the user's home
+    watcher = Watcher(session, title=stage.play.title, node=stage.node.target, mask=str, spool=spool)
     app = ConsoleApp([watcher], layout_name=layout, config=profile.config_dir())
     # Not for a hangup: its terminal is gone, and a screen that cannot be given back holds the end up for ever. Dying of
     # it is the quick end, and the guard does the rest.

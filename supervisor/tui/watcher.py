@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from supervisor.adapters.spool import Spool
 from supervisor.core import events as ev
 from supervisor.core.events import Phase
 from supervisor.core.holder import Holder
@@ -117,6 +118,7 @@ class Watcher:
         notifier: tells the profile's hooks, and whoever has a terminal, what is news.
         recorder: gets the whole stream, with its lines.
         refusal: why nothing can be ordered of it, as of a recording; empty where it can.
+        spool: where the log's bytes are kept; None: in the user's cache folder.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Watcher:
         notifier: Notifier | None = None,
         recorder: Recorder | None = None,
         refusal: str = "",
+        spool: Spool | None = None,
     ) -> None:
         self.session = session
         self.title = title
@@ -141,7 +144,9 @@ class Watcher:
         self._recorder = recorder
         self._recording: asyncio.Task[None] | None = None
         self.model = SessionModel(title, node, mask)
-        self.book: Book | None = Book(read=session.read_log, count=session.count_log_lines, on_change=self._log_came)
+        self.book: Book | None = Book(
+            read=session.read_log, count=session.count_log_lines, on_change=self._log_came, spool=spool
+        )
         self.order: Order | None = None
         """The last one, ended or under way."""
         self._on_change: OnChange = lambda _watcher, _events: None
