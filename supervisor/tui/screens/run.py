@@ -202,12 +202,17 @@ class RunScreen(Once, Looks, Screen[None]):
         link_rows = most.cells if most is not None and most.cells else 1
         self._link.pieces = format.link(view.link, now, room_for(self._link), link_rows, known=known, mask=model.mask)
         up = view.link is not None and view.link.state is LinkState.UP
-        self.set_class(up, "-up")
-        self.set_class(not up and bool(view.changes), "-stale")
         self._panel.report = format_finding.panel(model, now, self._panel.room or room_for(self._panel, 6))
-        self.set_class(view.phase is Phase.FAILED, "-failed")
-        self.set_class(view.gpu is not None, "-gpus")
-        self.set_class(model.trail.metrics is not None and view.phase in _HELD, "-metrics")
+        # At once: with each class that changes Textual restyles the whole screen.
+        self.update_classes(
+            {
+                "-up": up,
+                "-stale": not up and bool(view.changes),
+                "-failed": view.phase is Phase.FAILED,
+                "-gpus": view.gpu is not None,
+                "-metrics": model.trail.metrics is not None and view.phase in _HELD,
+            }
+        )
         self._look_at_tables(now)
         self.pane.marks = tuple(model.marks)
         self.pane.path = clip_start(one_line(model.mask(self.watcher.log_path)), self._inner(self.pane) - PATH_FRAME)
@@ -225,8 +230,7 @@ class RunScreen(Once, Looks, Screen[None]):
             self._metrics.pieces = format_metrics.lines(model, now, self._inner(self._metrics, 4), metrics_rows)
         unseen = self.has_class("-holders") and not self._holders.display  # this layout has no place for them
         space = self._share(now, holders=not unseen)
-        self.set_class(space.beside, "-beside")
-        self.set_class(space.holders > 0 or unseen, "-holders")
+        self.update_classes({"-beside": space.beside, "-holders": space.holders > 0 or unseen})
         gpus_width = self._inner(self._gpus, 4)
         self._gpus.title = format_gpus.title(model, now, gpus_width - TITLE_FRAME)
         if self._rows_of(self._gpus, 0) == 1:
