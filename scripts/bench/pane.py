@@ -233,13 +233,15 @@ def idle(site: Site, options: argparse.Namespace) -> None:
         stub.gpu()
     stub.write()
     profile = kit.simulated_profile(site.folder, "sglang", "--sim-load", "1", more="")
-    with Pty([*kit.SUPERVISOR, str(profile)], environment=stub.environment()) as terminal:
-        painted_at = terminal.until(b"supervisor", PATIENCE_S)
+    words = [*kit.SUPERVISOR, str(profile)]
+    with Pty(words, environment=stub.environment()) as terminal:
+        painted_at = terminal.until(profile.name.encode(), PATIENCE_S)
         assert painted_at is not None, "no first paint"
         print(f"  first paint {1000 * (painted_at - terminal.began_at):.0f} ms after the start of the process")
-        assert terminal.until(b"serving since", PATIENCE_S) is not None, "it never served"
+    with Tmux(words, width=120, height=40, environment=stub.environment()) as screen:
+        screen.wait_for("serving since", PATIENCE_S)
         time.sleep(10.0)
-        print(f"  idle at 1 Hz, 8 GPUs: {cpu_percent(terminal.process.pid, options.idle_seconds):.1f} % of a core")
+        print(f"  idle at 1 Hz, 8 GPUs: {cpu_percent(screen.pid, options.idle_seconds):.1f} % of a core")
     kit.run("stop", str(profile), env=stub.environment())
 
 
