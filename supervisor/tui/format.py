@@ -130,7 +130,7 @@ def _lost(view: View) -> bool:
     return view.link is not None and view.link.state in (LinkState.LOST, LinkState.DOWN)
 
 
-def _known_until(view: View, now: float) -> float:
+def known_until(view: View, now: float) -> float:
     """Nothing of a server is known to go on while the link is lost."""
     return min(now, view.link.at) if view.link is not None and _lost(view) else now
 
@@ -140,7 +140,7 @@ def _known_until(view: View, now: float) -> float:
 
 def strip(view: View, now: float, width: int) -> Pieces:
     """launching ─ loading ━━━ 64 % ─ 503 ─ 200 ─ serving, with the time spent in each; the essentials at any width."""
-    known, lost = _known_until(view, now), _lost(view)
+    known, lost = known_until(view, now), _lost(view)
     progress = _progress(view)
     at_right: Pieces = _left(progress, known)
     if lost and view.changes:
@@ -269,7 +269,7 @@ def _ended_road(view: View, times: Mapping[Phase, float], *, refused: bool, ters
 
 def stage(view: View, now: float, width: int, *, trail: Trail | None = None, mask: Mask = str) -> Pieces:
     """The stage of the load with its bar, else the verdict with the evidence that the present phase stands on."""
-    now = _known_until(view, now)
+    now = known_until(view, now)
     progress = _progress(view)
     if progress is not None:
         left_s = trail.stage_left_s(now) if trail is not None else None

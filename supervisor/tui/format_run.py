@@ -11,7 +11,7 @@ from supervisor.core import events as ev
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.tui import big, format_finding
-from supervisor.tui.format import run_of
+from supervisor.tui.format import known_until, run_of
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
     Piece,
@@ -88,6 +88,7 @@ def window_title(models: Sequence[SessionModel]) -> str:
 def wall(model: SessionModel, now: float, width: int, height: int) -> Pieces:
     """The phase and how long it has lasted in letters for people far away; the load, how full it is, what is left."""
     view = model.view
+    now = known_until(view, now)
     clock = _clock(now - view.since) if view.changes else ""
     load = _load(view.progress, now, width, model) if view.phase in _LOADS and view.progress is not None else []
     letters = _letters(ev.LABELS[view.phase], clock, _TONES.get(view.phase, "now"), width, height - len(load) - 1)
@@ -127,6 +128,7 @@ def _load(event: ev.Progress, now: float, width: int, model: SessionModel) -> li
     if event.fraction is not None:
         bar = gauge(event.fraction, width)
         full = bar.rstrip()
-        row: Pieces = ((full, "now"), ("█" * (cells(bar) - cells(full)), "track"))
+        # Another character, not only another colour: there are terminals without.
+        row: Pieces = ((full, "now"), ("░" * (cells(bar) - cells(full)), "track"))
         out += [row, row]
     return out

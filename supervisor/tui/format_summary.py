@@ -8,7 +8,7 @@ from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Phase
 from supervisor.core.gpu import gib
 from supervisor.tui import format_gpus
-from supervisor.tui.format import simulated
+from supervisor.tui.format import known_until, simulated
 from supervisor.tui.format_health import OLD_S, of_this_run, verdict
 from supervisor.tui.gpu_words import spaces, sums, troubles
 from supervisor.tui.model import SessionModel
@@ -69,15 +69,16 @@ def summary(model: SessionModel, now: float) -> Summary:
     progress = view.progress if view.phase in _LOADS else None
     told = sums(spaces(view.gpu)) if view.gpu is not None else None
     known = told is not None and told.known > 0
+    last = known_until(view, now)
     return Summary(
         title=one_line(model.mask(model.title)),
         node=one_line(model.mask(model.node)),
         phase=(f"{_SIGNS.get(view.phase, '●')} {ev.LABELS[view.phase]}", _ROLES.get(view.phase, "now")),
-        since_s=max(0.0, now - view.since) if view.changes else 0.0,
+        since_s=max(0.0, last - view.since) if view.changes else 0.0,
         run_s=_run_s(model, now),
         stage=_stage(model, progress),
         fraction=progress.fraction if progress is not None else None,
-        left_s=_left_s(model, progress, now),
+        left_s=_left_s(model, progress, last),
         memory=told.amount() if told is not None and known else "",
         used_bytes=told.used_bytes if told is not None and known else None,
         total_bytes=told.total_bytes if told is not None and known else None,

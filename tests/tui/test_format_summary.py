@@ -56,8 +56,10 @@ def test_the_gravest_trouble_is_told() -> None:
     assert told(session).trouble == ("driver not responding since 14 s", "bad")
     session.tell(gpu_event(session.now, [replace(gpus(57.0)[0], state=GpuState.LOST)]))
     assert told(session).trouble == ("1 GPU lost", "bad")
+    since_s = told(session).since_s
     session.link(LinkState.LOST, "reset").after(12)
     assert told(session).trouble == told(session).link == ("link lost 12 s", "warn")
+    assert told(session).since_s == since_s, "nothing is known to go on meanwhile"
     for _ in range(3):
         session.answer(Verdict.SILENT, why="no answer within 20 s")
     assert told(session).trouble == ("no answer within 20 s", "warn")
