@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from supervisor.adapters.heap import give_back
 from supervisor.adapters.spool import Spool
 from supervisor.core import events as ev
 from supervisor.core.line_index import LineIndex
@@ -26,6 +27,10 @@ WHOLE_LINE_BYTES = 8 << 20
 """A longer line is looked at from its end, for the last state of a bar, no further than this."""
 UNFINISHED_BYTES = 1 << 20
 CACHE_CHARS = 2 << 20
+
+
+TRIM_EVERY_BYTES = 16 << 20
+"""What came of a log before the heap is asked for what is free in it."""
 
 
 class Book:
@@ -50,6 +55,7 @@ class Book:
     ) -> None:
         self.version = 0
         self.spool = spool if spool is not None else Spool()
+        self._since_trim_bytes = 0
         self.index = LineIndex()
         self.run: tuple[int, int] | None = None
         """Offset and line number of where the run began; of the first one, where several follow in one file."""
@@ -113,6 +119,10 @@ class Book:
                 self.append(msgspec.structs.replace(block, fresh=True), begins_line=begins_line)
                 return
             self._ends_with_newline = data.endswith(b"\n")
+            self._since_trim_bytes += len(data)
+            if self._since_trim_bytes >= TRIM_EVERY_BYTES:
+                self._since_trim_bytes = 0
+                give_back()
         self.version += 1
 
     def append_line(self, log: ev.Log) -> None:
