@@ -355,10 +355,15 @@ def farewell(view: View, title: str, node: str, order: str) -> str:
     name = f"{title} @ {node}"
     if order:
         return f"{name}: a {order} was under way and goes no further from here. Look with: supervisor status"
+    looked = "This console has only stopped looking."
     match view.phase:
-        case Phase.IDLE:
+        case Phase.IDLE if view.changes:
             return f"{name}: nothing was launched."
+        case Phase.IDLE | Phase.PREFLIGHT:  # what lives on the node it has not seen yet
+            return f"{name}: this console has launched nothing that it knows of. Look with: supervisor status"
         case Phase.FAILED | Phase.STOPPED:
             return f"{name}: the run has {view.phase.value}."
+        case _ if _lost(view):
+            return f"{name}: {ev.LABELS[view.phase]} when the link was lost. {looked}"
         case _:
-            return f"{name}: the server goes on ({ev.LABELS[view.phase]}). This console has only stopped looking."
+            return f"{name}: the server goes on ({ev.LABELS[view.phase]}). {looked}"

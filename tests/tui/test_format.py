@@ -324,3 +324,20 @@ def test_what_does_not_fit_shows_that_there_was_more() -> None:
     assert text_of(fit(pieces, 6)) == "abcde…" and text_of(fit(pieces, 1)) == "…" and fit(pieces, 0) == ()
     assert text_of(spread(pieces, (("xyz", "plain"),), 12)) == "abcdef…  xyz"
     assert text_of(first_fitting([pieces, pieces[:1]], 4)) == "abc"
+
+
+def test_the_last_sentence_says_no_more_than_was_seen() -> None:
+    def last(told: Told, order: str = "") -> str:
+        return format.farewell(told.model.view, "kimi", "gpu1", order)
+
+    unknown = "kimi @ gpu1: this console has launched nothing that it knows of. Look with: supervisor status"
+    assert last(Told()) == last(Told().link().begin()) == unknown
+    refused = Told().link().begin()
+    refused.note(ev.Refused(at=refused.now, reasons=("port 30000 belongs to pid 7",)))
+    assert last(refused) == "kimi @ gpu1: nothing was launched."
+    served = "kimi @ gpu1: the server goes on (serving). This console has only stopped looking."
+    assert last(Told().serving()) == served
+    lost = Told().serving().link(LinkState.LOST, "reset")
+    assert last(lost) == "kimi @ gpu1: serving when the link was lost. This console has only stopped looking."
+    assert last(Told().failed()) == "kimi @ gpu1: the run has failed."
+    assert "a stop was under way" in last(Told().serving(), "stop")
