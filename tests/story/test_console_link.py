@@ -165,9 +165,10 @@ def test_a_node_with_another_key(
     assert console_kit.phase(screen) == ""
     assert not console_kit.records(other)
     assert sshd.log_text().count("Accepted") == logins
-    for one in (console, refused):
+    for one, last in ((console, "serving when the link was lost"), (refused, "launched nothing")):
         one.press("q")
         assert one.until_quit() == 0
+        assert last in one.farewell and "goes on" not in one.farewell
     assert processes.alive(server)
 
     sshd.host_key.write_bytes(old)  # for the stop at the end
