@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from supervisor.core.lines import MAX_LINE_BYTES, LineSplitter
-
-TAIL_BYTES = 64 * 1024
+from supervisor.core.lines import MAX_LINE_BYTES, shown
 
 HALF_WORD_CHARS = 1024
 """Longer secrets have a blank in them."""
@@ -50,12 +48,7 @@ def last_part(text: str) -> str:
 
 def shown_line(raw: bytes) -> str:
     """One whole line (without its newline) as it is shown."""
-    if len(raw) > TAIL_BYTES and (start := raw.find(b"\r", len(raw) - TAIL_BYTES)) != -1:
-        # A bar that redraws itself for hours: what stands in the end is all that is shown of it.
-        text = LineSplitter().feed(raw[start:] + b"\n")[0].text
-        if text.strip():
-            return without_half_word(text)
-    return without_half_word(LineSplitter().feed(raw + b"\n")[0].text)
+    return without_half_word(shown(raw))
 
 
 def shown_text(data: bytes, mask: Callable[[str], str]) -> str:

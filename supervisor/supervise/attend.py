@@ -11,8 +11,6 @@ import base64
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-import msgspec
-
 from supervisor.adapters.http import Http
 from supervisor.core import events as ev
 from supervisor.core.command import Secret
@@ -31,7 +29,7 @@ from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
 from supervisor.supervise.metrics import MetricsWatch
 from supervisor.supervise.plan import Plan
-from supervisor.supervise.probe import Prober
+from supervisor.supervise.probe import Prober, listeners_on
 from supervisor.supervise.stop import NOT_LOOKED
 from supervisor.supervise.takedown import processes
 from supervisor.supervise.verify import Verifier, verify_and_tell
@@ -349,10 +347,7 @@ class Attendance:
         )
 
     async def _listeners(self, port: int) -> Sequence[Listener]:
-        reply = await self._connection.client.request(
-            "listeners", port=port, run={"key": self._plan.key, "run_id": self._run.run_id}
-        )
-        return [msgspec.convert(_known_fields(item), Listener, strict=False) for item in reply["listeners"]]
+        return await listeners_on(self._connection.client, port, key=self._plan.key, run_id=self._run.run_id)
 
     async def verify_again(self) -> None:
         """Ask for a generation at the next look, whatever the last one came to."""
@@ -367,7 +362,3 @@ class Attendance:
         verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=self._api_key)
         if not await verify_and_tell(self._desk, verifier, prober.url, answer):
             self._verify_over = False  # it went back to loading meanwhile: verify when it is healthy again
-
-
-def _known_fields(item: dict[str, Any]) -> dict[str, Any]:
-    return {name: item[name] for name in Listener.__struct_fields__ if item.get(name) is not None}

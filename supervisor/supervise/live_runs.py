@@ -23,7 +23,7 @@ from supervisor.core.lines import sanitise
 from supervisor.engines import loader
 from supervisor.errors import LinkError, SupervisorError
 from supervisor.supervise.connection import Connection
-from supervisor.supervise.probe import Prober
+from supervisor.supervise.probe import Prober, listeners_on
 
 NODE_LIMIT_S = 20.0
 """From the first packet to the list of runs: a console's user has given up on a node by then."""
@@ -175,10 +175,7 @@ async def _look(run: LiveRun, connection: Connection, http: Http) -> Answer | No
         return None
 
     async def listeners(port: int) -> Sequence[Listener]:
-        reply = await connection.client.request("listeners", port=port, run={"key": run.key, "run_id": run.run_id})
-        names = Listener.__struct_fields__
-        known = [{name: item[name] for name in names if item.get(name) is not None} for item in reply["listeners"]]
-        return [msgspec.convert(item, Listener, strict=False) for item in known]
+        return await listeners_on(connection.client, port, key=run.key, run_id=run.run_id)
 
     if not await listeners(url.port):  # asked on the node: a refused request would leave a line in its sshd's log
         why = f"nothing listens on {url.host_header} (looked at on the node)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from supervisor.core.engine import Engine
 from supervisor.core.events import Answer, Owner, Verdict
 from supervisor.core.judge import Listener, Reply
 from supervisor.core.url import Url
+
+if TYPE_CHECKING:  # a wait for a plain URL has no node, and need not load how one is asked
+    from supervisor.adapters.node import NodeClient
 
 MODELS_TIMEOUT_S = 10.0
 MODELS_MAX_BYTES = 1024 * 1024
@@ -138,3 +142,11 @@ def _says_more(new: Answer, old: Answer) -> bool:
     """Of two addresses of one name, the answer worth telling: any HTTP beats silence, silence beats a refusal."""
     order = [Verdict.REFUSED, Verdict.BROKEN, Verdict.SILENT, Verdict.REJECTED]
     return order.index(new.verdict) > order.index(old.verdict)
+
+
+async def listeners_on(client: NodeClient, port: int, *, key: str, run_id: str) -> list[Listener]:
+    """Who listens on a port of the node, seen from a run's side. What a newer node program tells beyond it is left."""
+    reply = await client.request("listeners", port=port, run={"key": key, "run_id": run_id})
+    names = Listener.__struct_fields__
+    known = [{name: item[name] for name in names if item.get(name) is not None} for item in reply["listeners"]]
+    return [msgspec.convert(item, Listener, strict=False) for item in known]

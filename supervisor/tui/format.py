@@ -34,7 +34,17 @@ from supervisor.tui.sparkline import thin
 
 ROAD = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING)
 _BEFORE = (Phase.PREFLIGHT, Phase.QUEUED)
-_LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
+LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
+"""Where the progress of a load says something."""
+PHASE_ROLES = {
+    Phase.IDLE: "dim",
+    Phase.SERVING: "good",
+    Phase.DEGRADED: "warn",
+    Phase.FAILED: "bad",
+    Phase.STOPPING: "warn",
+    Phase.STOPPED: "strong",
+}
+"""What is neither here nor in the strip is under way: `now`."""
 _OVER = {Phase.FAILED: "bad", Phase.STOPPING: "warn", Phase.STOPPED: "strong"}
 _LINKS = {LinkState.UP: ("●", "good"), LinkState.CONNECTING: ("◌", "now"), LinkState.DOWN: ("○", "bad")}
 _VERDICTS = {
@@ -170,7 +180,7 @@ def strip(view: View, now: float, width: int) -> Pieces:
 def _progress(view: View) -> ev.Progress | None:
     """How far the load is. A server that answers has left behind what it told before, until it tells more."""
     progress = view.progress
-    if progress is None or view.phase not in _LOADS or (view.phase is Phase.WARMING and progress.at < view.since):
+    if progress is None or view.phase not in LOADS or (view.phase is Phase.WARMING and progress.at < view.since):
         return None
     return progress
 

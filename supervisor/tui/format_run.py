@@ -11,7 +11,7 @@ from supervisor.core import events as ev
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.tui import big, format_finding
-from supervisor.tui.format import known_until, run_of
+from supervisor.tui.format import LOADS, PHASE_ROLES, known_until, run_of
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import (
     Piece,
@@ -28,15 +28,6 @@ from supervisor.tui.pieces import (
 )  # fmt: skip
 from supervisor.tui.sparkline import gauge
 
-_LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
-_TONES = {
-    Phase.IDLE: "dim",
-    Phase.SERVING: "good",
-    Phase.DEGRADED: "warn",
-    Phase.FAILED: "bad",
-    Phase.STOPPING: "warn",
-    Phase.STOPPED: "strong",
-}
 _GAP = 6
 
 
@@ -90,8 +81,8 @@ def wall(model: SessionModel, now: float, width: int, height: int) -> Pieces:
     view = model.view
     now = known_until(view, now)
     clock = _clock(now - view.since) if view.changes else ""
-    load = _load(view.progress, now, width, model) if view.phase in _LOADS and view.progress is not None else []
-    letters = _letters(ev.LABELS[view.phase], clock, _TONES.get(view.phase, "now"), width, height - len(load) - 1)
+    load = _load(view.progress, now, width, model) if view.phase in LOADS and view.progress is not None else []
+    letters = _letters(ev.LABELS[view.phase], clock, PHASE_ROLES.get(view.phase, "now"), width, height - len(load) - 1)
     return rows([*letters, (), *load][:height] if load else letters[:height])
 
 

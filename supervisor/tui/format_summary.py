@@ -8,21 +8,12 @@ from supervisor.core import events as ev
 from supervisor.core.events import LinkState, Phase
 from supervisor.core.gpu import gib
 from supervisor.tui import format_gpus
-from supervisor.tui.format import known_until, simulated
+from supervisor.tui.format import LOADS, PHASE_ROLES, known_until, simulated
 from supervisor.tui.format_health import OLD_S, of_this_run, verdict
 from supervisor.tui.gpu_words import spaces, sums, troubles
 from supervisor.tui.model import SessionModel
 from supervisor.tui.pieces import Piece, Pieces, age, one_line
 
-_LOADS = (Phase.LAUNCHING, Phase.LOADING, Phase.WARMING)
-_ROLES = {
-    Phase.IDLE: "dim",
-    Phase.SERVING: "good",
-    Phase.DEGRADED: "warn",
-    Phase.FAILED: "bad",
-    Phase.STOPPING: "warn",
-    Phase.STOPPED: "strong",
-}
 _SIGNS = {
     Phase.IDLE: "○",
     Phase.SERVING: "✔",
@@ -66,14 +57,14 @@ class Summary(Struct, frozen=True):
 def summary(model: SessionModel, now: float) -> Summary:
     """The session as it stands."""
     view = model.view
-    progress = view.progress if view.phase in _LOADS else None
+    progress = view.progress if view.phase in LOADS else None
     told = sums(spaces(view.gpu)) if view.gpu is not None else None
     known = told is not None and told.known > 0
     last = known_until(view, now)
     return Summary(
         title=one_line(model.mask(model.title)),
         node=one_line(model.mask(model.node)),
-        phase=(f"{_SIGNS.get(view.phase, '●')} {ev.LABELS[view.phase]}", _ROLES.get(view.phase, "now")),
+        phase=(f"{_SIGNS.get(view.phase, '●')} {ev.LABELS[view.phase]}", PHASE_ROLES.get(view.phase, "now")),
         since_s=max(0.0, last - view.since) if view.changes else 0.0,
         run_s=_run_s(model, now),
         stage=_stage(model, progress),

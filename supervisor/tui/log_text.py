@@ -69,14 +69,3 @@ def fold(text: str, width: int) -> list[tuple[int, int]]:
         used += size
     rows.append((start, len(text)))
     return rows
-
-
-def place_at(text: str, start: int, cell: int) -> int:
-    """The character of `text` that stands `cell` cells right of the one at `start`."""
-    if text.isascii():
-        return min(len(text), start + cell)
-    for place in range(start, len(text)):
-        cell -= get_character_cell_size(text[place])
-        if cell < 0:
-            return place
-    return len(text)

@@ -17,7 +17,7 @@ from supervisor.core.lines import MAX_LINE_BYTES, LineSplitter
 from supervisor.core.log_finder import Finder, Seek
 from supervisor.core.log_levels import MAX_BLOCK_LINES, Level, LevelReader, level_of
 from supervisor.core.log_search import BadPatternError, Matcher, Query
-from supervisor.core.log_shown import TAIL_BYTES, shown_line, shown_text, without_half_word
+from supervisor.core.log_shown import shown_line, shown_text, without_half_word
 from supervisor.testing import MemoryBook
 from tests.core.test_lines import RAW
 from tests.scale import scaled
@@ -83,11 +83,12 @@ def test_a_piece_is_shown_as_its_lines_are(data: bytes) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\r", b"\x1b[K", b"\r\x1b[K\r"])
 def test_a_bar_of_megabytes_is_read_from_its_end(end: bytes) -> None:
+    tail_bytes = 64 * 1024
     redrawn = b"".join(b"\r  %d%%" % (n % 100) for n in range(30_000)) + end
-    assert len(redrawn) > TAIL_BYTES
+    assert len(redrawn) > tail_bytes
     (line,) = LineSplitter().feed(redrawn + b"\n")
     assert shown_line(redrawn) == line.text == "  99%"
-    blank = b"seen" + b"\r" * (TAIL_BYTES + 9)
+    blank = b"seen" + b"\r" * (tail_bytes + 9)
     assert shown_line(blank) == "seen"
 
 

@@ -148,8 +148,7 @@ def start(
     cwd: Path | None = None,
 ) -> Console:
     """`supervisor WORDS` in a terminal of its own."""
-    # A worker of pytest-xdist has a size in its environment, which a program believes before its terminal's own.
-    command = ["env", "-u", "COLUMNS", "-u", "LINES", sys.executable, "-m", "supervisor.cli", *words]
+    command = [sys.executable, "-m", "supervisor.cli", *words]
     return Console(make_tmux(command, width=size[0], height=size[1], environment=env, cwd=cwd))
 
 
