@@ -260,7 +260,7 @@ class Attendance:
                 for _line_no, _offset, text, read in self._reader.read(block):
                     self._read_line(now, text, read)
             self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
-            await asyncio.sleep(0)  # a flood has its next frame at hand always, and would keep everything else waiting
+            await self._desk.step_aside()
 
     def _read_line(self, now: float, text: str, read: Read) -> None:
         if read.stage:

@@ -6,10 +6,12 @@ figures of the ending and what the front ends show can never disagree.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from supervisor.adapters.base import Clock
 from supervisor.core import events as ev
+from supervisor.core.courtesy import Courtesy
 from supervisor.core.lines import sanitise
 from supervisor.core.machine import Machine
 from supervisor.core.tally import Tally
@@ -28,6 +30,8 @@ class Desk:
         self.machine = Machine(verify=verify)
         self.tally = Tally(began_at=clock.now())
         self.hub = Hub()
+        self.courtesy = Courtesy()
+        """What floods asks it before each piece; whoever has a keyboard tells it of the keys."""
         self._on_phase = on_phase
 
     @property
@@ -47,6 +51,12 @@ class Desk:
         self.hub.publish(event)
         if isinstance(event, ev.PhaseChanged):
             self._on_phase(event)
+
+    async def step_aside(self) -> None:
+        """Let keys and everything else have their turn, before more of a flood is taken."""
+        await asyncio.sleep(0)  # a flood has its next piece at hand always, and would keep everything else waiting
+        while wait_s := self.courtesy.wait_s(self.clock.now()):
+            await self.clock.sleep(wait_s)
 
     def warn(self, text: str, **facts: str | int | float | bool | None) -> None:
         """Publish a warning."""

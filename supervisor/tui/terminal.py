@@ -11,6 +11,7 @@ from typing import IO
 
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import InputEvent
 from textual.message import Message
 
 
@@ -61,8 +62,15 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: App[object], **options: object) -> None:
         super().__init__(app, **options)  # type: ignore[arg-type]
+        self._on_input: Callable[[], object] = getattr(app, "input_came", lambda: None)
         if self._file is not None:
             self._file = Outlet(self._file, lambda: app.post_message(TerminalGone()))  # type: ignore[assignment]
+
+    def process_message(self, message: Message) -> None:
+        """Textual's hook, in the thread that reads the terminal: floods step aside before the key's turn comes."""
+        if isinstance(message, InputEvent):
+            self._on_input()
+        super().process_message(message)
 
     def run_input_thread(self) -> None:
         """Textual's hook: a terminal that is gone cannot be read, which is no accident of the console's."""

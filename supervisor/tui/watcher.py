@@ -221,6 +221,7 @@ class Watcher:
             self._take((*known.blocks, *known.log))
             on_change(self, ())
             async for batch in subscription.batches():
+                await self.desk.step_aside()
                 began = loop.time()
                 self._take(batch)
                 self._tell(batch)
