@@ -153,13 +153,40 @@ class Stage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line with one meaning: ready, fatal, error or noise."""
+    """A line with one meaning: ready, fatal, error, noise or header."""
 
     pattern: str
     samples: tuple[str, ...]
     why: str = ""
     literals: tuple[str, ...] = ()
     """As a stage's. Needed for ready and fatal lines, which every line of a log is asked for."""
+
+
+class Root(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that names why a launch or a server died.
+
+    `cause` and `advice` are sentences for people; `{name}` in them is what the pattern's named group found.
+    """
+
+    pattern: str
+    literals: tuple[str, ...]
+    """As a stage's: every line that the pattern fits has one of these in it."""
+    category: str
+    """A family, see `core/families.py`."""
+    detail: str
+    """The finer name, free."""
+    cause: str
+    advice: str
+    samples: tuple[str, ...]
+    not_samples: tuple[str, ...] = ()
+    """Lines that look like it and are none."""
+    rank: int = 50
+    """How near to the cause such a line stands, 0 to 100: a root that names the culprit stands above one that tells
+    where it showed (`unhandled system error`), whichever came first."""
+    certain: bool = False
+    """Once this stands in the log the server will never serve, whatever its processes do: a wait ends at once."""
+    recorded: str = ""
+    """Which recorded log backs `certain`. An accepted answer after such a line is a failed test."""
 
 
 class Engine(Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,4 +216,9 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines that prove that the launch will never serve, though its process may live on."""
     error_lines: tuple[Line, ...] = ()
     noise_lines: tuple[Line, ...] = ()
+    """Lines that look like errors and never are the cause; `why` tells what they are, for what was ruled out."""
+    headers: tuple[Line, ...] = ()
+    """Lines after which the cause follows, as a traceback or as text of the same process."""
+    roots: tuple[Root, ...] = ()
+    """The causes that are known by their line. What all engines have in common is in `known/roots.toml`."""
     notes: tuple[str, ...] = field(default_factory=tuple)
