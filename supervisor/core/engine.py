@@ -189,6 +189,23 @@ class Root(Struct, frozen=True, forbid_unknown_fields=True):
     """Which recorded log backs `certain`. An accepted answer after such a line is a failed test."""
 
 
+class LogSign(Struct, frozen=True, forbid_unknown_fields=True):
+    """Words by which a log is known for this engine's. Each word counts once, however often it stands there."""
+
+    literals: tuple[str, ...]
+    weight: int = 1
+    """What the engine alone prints weighs more than what others quote of it (a path in a traceback, a package)."""
+
+
+class Common(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the logs of all engines have in common: torch, CUDA, NCCL, Python, the system. Asked behind an engine's own
+    rules."""
+
+    headers: tuple[Line, ...] = ()
+    roots: tuple[Root, ...] = ()
+    noise_lines: tuple[Line, ...] = ()
+
+
 class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that is known of one engine."""
 
@@ -221,4 +238,5 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines after which the cause follows, as a traceback or as text of the same process."""
     roots: tuple[Root, ...] = ()
     """The causes that are known by their line. What all engines have in common is in `known/roots.toml`."""
+    log_signs: tuple[LogSign, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
