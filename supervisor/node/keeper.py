@@ -17,7 +17,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional
 
-from . import proc, records
+from . import proc, records, witness
 from .redact import redact_argv
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -96,6 +96,7 @@ class _Keeper:
         self._root_status: Optional[int] = None
         self._exit: Optional[Json] = None
         self._unwritten = False
+        self._witness = witness.Witness(_signal_name, self._tell_all)
 
     # ------------------------------------------------------------------------------- start
 
@@ -121,6 +122,7 @@ class _Keeper:
         found = proc.stat(self._root.pid)
         ticks = found["start_ticks"] if found is not None else 0
         self._run["root"] = {"pid": self._root.pid, "start_ticks": ticks}
+        self._witness.begin(self._run)
         try:
             self._write_run()
         except OSError:
@@ -220,19 +222,25 @@ class _Keeper:
         selector = selectors.DefaultSelector()
         selector.register(wake_read, selectors.EVENT_READ)
         selector.register(self._lock, selectors.EVENT_READ)
+        selector.register(self._witness, selectors.EVENT_READ)
         while True:
             empty = self._reap()
             if self._lock is not None and (empty or self._ended()):
                 # At once, before anything is waited for: this is the death notice.
                 selector.unregister(self._lock)
+                selector.unregister(self._witness)
                 self._tell_end()
             if self._unwritten:
                 self._write_late()
             if empty:
                 break
-            for key, _ in selector.select(timeout=_ASK_AGAIN_S):
+            if self._exit is None:
+                self._witness.look()
+            for key, _ in selector.select(_ASK_AGAIN_S if self._exit is not None else self._witness.pause_s()):
                 if key.fileobj is self._lock:
                     self._greet()
+                elif key.fileobj is self._witness:
+                    self._witness.ended()
                 else:
                     _drain(wake_read)
         for _ in range(_LATE_TRIES):
@@ -287,6 +295,8 @@ class _Keeper:
                 self._root.returncode = 0  # reaped here: subprocess must not wait for it once more
                 if not self.orders.get("detaches"):
                     self._write_end()
+            elif self._exit is None:
+                self._witness.reaped(pid, status)
 
     def _ended(self) -> bool:
         return self._root_status is not None and not self.orders.get("detaches")
@@ -296,17 +306,21 @@ class _Keeper:
             self._write_end()
         while self._greet():
             pass  # whoever connected in this moment learns of the run too, not only of its end
-        notice = (json.dumps({"exit": self._exit}) + "\n").encode()
+        self._tell_all({"exit": self._exit})
         for sock in self._watchers:
-            try:
-                sock.sendall(notice)
-            except OSError:
-                pass  # one that reads nothing still gets the end-of-file
             sock.close()
         self._watchers = []
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _tell_all(self, document: Json) -> None:
+        notice = (json.dumps(document) + "\n").encode()
+        for sock in self._watchers:
+            try:
+                sock.sendall(notice)
+            except OSError:
+                pass  # one that reads nothing still gets the end-of-file, and exit.json has it all
 
     def _write_end(self) -> None:
         """exit.json, once. A detaching command ends with its tree: the code that we saw is its start script's."""
@@ -315,15 +329,18 @@ class _Keeper:
         code = None if number is not None else os.WEXITSTATUS(status)
         detaches = bool(self.orders.get("detaches"))
         stop = records.read(os.path.join(self._folder, "stop.json"))
+        at = time.time()
+        left = proc.tree(self._run["run_id"], None, self._run["keeper"], thorough=False)
         self._exit = {
             "code": None if detaches else code,
             "signal": _signal_name(number) if number is not None and not detaches else None,
             "root_code": code,
-            "at": time.time(),
+            "at": at,
             "log_size": records.log_size(self._run),
-            "left": proc.tree(self._run["run_id"], None, self._run["keeper"], thorough=False),
+            "left": left,
             "stopped_by": stop.get("by") if stop else None,
         }
+        self._exit.update(self._witness.told(at, left))
         try:
             # Not synced: it is the death notice, and after a crash of the machine the boot id tells the same.
             records.write(os.path.join(self._folder, "exit.json"), self._exit, sync=False)

@@ -198,6 +198,15 @@ def log_size(run: Json) -> Optional[int]:
         return None
 
 
+def log_silent_s(run: Json, at: float) -> Optional[float]:
+    """For how long nothing had been written to the run's log at this time, None where it cannot be told."""
+    log = run.get("log_from") or run.get("log") or {}
+    try:
+        return round(max(0.0, at - max(os.stat(log.get("path") or "").st_mtime, float(run["started_at"]))), 1)
+    except OSError:
+        return None
+
+
 def is_live(described: Json) -> bool:
     """Whether a run lives: its root does, or its keeper has not told its end yet."""
     return described["exit"] is None and bool(described["root_alive"] or described["keeper_alive"])

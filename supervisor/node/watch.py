@@ -107,6 +107,8 @@ class RunWatch:
             told = json.loads(line.decode("utf-8"))
             if "exit" in told:
                 self._exit = told["exit"]
+            elif "dead" in told:
+                self._tell("child_ended", dead=told["dead"])
             elif told.get("run_id") == self.run["run_id"]:
                 self.run = told
         if not data:
