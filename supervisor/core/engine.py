@@ -152,6 +152,15 @@ class Stage(Struct, frozen=True, forbid_unknown_fields=True):
     none of them, and is passed over without being looked at line by line."""
 
 
+class LoadStage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage's place in the whole load, for an estimate of what is left where no earlier run tells it."""
+
+    stage: str
+    """The name of a stage."""
+    typical_s: float
+    """What it takes in the middle of recorded starts, those that skip it included."""
+
+
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
     """A line with one meaning: ready, fatal, error, noise or header."""
 
@@ -159,7 +168,13 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     samples: tuple[str, ...]
     why: str = ""
     literals: tuple[str, ...] = ()
-    """As a stage's. Needed for ready and fatal lines, which every line of a log is asked for."""
+    """As a stage's. Needed by every rule that the lines of a flowing log are asked for."""
+    death: bool = False
+    """Of noise and headers: this line says that a process of the server dies or has died."""
+    request: bool = False
+    """Of headers: what follows concerns one request, and the server lives on."""
+    stop: bool = False
+    """Of noise: somebody asked it to stop. What comes after is no failure."""
 
 
 class Root(Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,6 +195,11 @@ class Root(Struct, frozen=True, forbid_unknown_fields=True):
     samples: tuple[str, ...]
     not_samples: tuple[str, ...] = ()
     """Lines that look like it and are none."""
+    where: str = ""
+    """A pattern over the frames of the traceback that this line ends, the innermost first, `file.py:function` each on
+    a line. The rule fits only where one of the frames does; a line without a traceback has no frames."""
+    deadly: bool = False
+    """Where the server has served before, an error may be that of one request: this one never is."""
     rank: int = 50
     """How near to the cause such a line stands, 0 to 100: a root that names the culprit stands above one that tells
     where it showed (`unhandled system error`), whichever came first."""
@@ -189,21 +209,20 @@ class Root(Struct, frozen=True, forbid_unknown_fields=True):
     """Which recorded log backs `certain`. An accepted answer after such a line is a failed test."""
 
 
+class Common(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the logs of all engines have in common: torch, CUDA, NCCL, Python, the system."""
+
+    noise_lines: tuple[Line, ...] = ()
+    headers: tuple[Line, ...] = ()
+    roots: tuple[Root, ...] = ()
+
+
 class LogSign(Struct, frozen=True, forbid_unknown_fields=True):
     """Words by which a log is known for this engine's. Each word counts once, however often it stands there."""
 
     literals: tuple[str, ...]
     weight: int = 1
     """What the engine alone prints weighs more than what others quote of it (a path in a traceback, a package)."""
-
-
-class Common(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the logs of all engines have in common: torch, CUDA, NCCL, Python, the system. Asked behind an engine's own
-    rules."""
-
-    headers: tuple[Line, ...] = ()
-    roots: tuple[Root, ...] = ()
-    noise_lines: tuple[Line, ...] = ()
 
 
 class Engine(Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,8 +246,12 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     titles: tuple[str, ...] = ()
     """Regular expressions over the titles of its processes (command line or what they call themselves), so that a
     left-over is known for what it is; see `core/holders.py`."""
+    load: tuple[LoadStage, ...] = ()
+    """The stages in their usual order."""
     stages: tuple[Stage, ...] = ()
     ready_lines: tuple[Line, ...] = ()
+    serving_lines: tuple[Line, ...] = ()
+    """Lines that only a server which takes requests writes. Nobody looks for them while a log flows."""
     fatal_lines: tuple[Line, ...] = ()
     """Lines that prove that the launch will never serve, though its process may live on."""
     error_lines: tuple[Line, ...] = ()

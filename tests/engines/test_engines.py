@@ -28,7 +28,7 @@ STAGES = [(engine, stage) for engine in ENGINES for stage in engine.stages]
 def line_samples() -> Iterator[Any]:
     """Every sample of a line with one meaning, as parameters."""
     for engine in ENGINES:
-        for kind in ("ready", "fatal", "error", "noise"):
+        for kind in ("ready", "fatal", "error", "noise", "serving"):
             for line in getattr(engine, f"{kind}_lines"):
                 for sample in line.samples:
                     yield pytest.param(line.pattern, sample, id=f"{engine.name} {kind} {sample[:30]}")
@@ -106,7 +106,7 @@ def test_error_lines_look_like_errors_and_noise_does_not(engine: Engine) -> None
 def rules() -> Iterator[Any]:
     """Every rule that every line of a log is asked for."""
     for engine in ENGINES:
-        found: list[Any] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines]
+        found: list[Any] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines, *engine.serving_lines]
         for rule in found:
             yield pytest.param(rule, id=f"{engine.name} {rule.pattern[:30]}")
 
@@ -247,30 +247,42 @@ def test_the_engine_is_found_from_the_command_or_not_at_all(command: str, name: 
 
 TRACES = [
     # log, engine, stages by when each was seen first, line of ready, last count of the weights
-    ("healthy/lc-10701", "llamacpp", "weights > kv cache > loaded", 145, None),
-    ("healthy/lc-12946", "llamacpp", "weights > loaded", 159, None),
-    ("healthy/lc-14625", "llamacpp", "loaded", 263, None),
+    ("healthy/lc-10701", "llamacpp", "config > weights > kv cache > graphs > warm-up > loaded", 145, None),
+    ("healthy/lc-12946", "llamacpp", "config > weights > kv cache > graphs > warm-up > loaded", 159, None),
+    ("healthy/lc-14625", "llamacpp", "warm-up > loaded", 263, None),
     ("healthy/sg-2795", "sglang", "", None, None),
-    ("healthy/sg-3451", "sglang", "distributed > weights > kv cache > graphs > http", 30, (4, 4)),
+    ("healthy/sg-3451", "sglang", "config > distributed > weights > kv cache > graphs > http > warm-up", 30, (4, 4)),
     ("healthy/sg-4184", "sglang", "", None, None),
-    ("healthy/sg-6854", "sglang", "", 18, None),
-    ("healthy/sg-r2", "sglang", "distributed > weights > kv cache > graphs > http", 160, (88, 88)),
-    ("healthy/tr-r1", "trtllm", "weights > kv cache > graphs", 179, (681, 681)),
-    ("healthy/vl-10116", "vllm", "weights", 40, (4, 4)),
-    ("healthy/vl-16141", "vllm", "config > weights > compile > kv cache > http", 59, (1, 1)),
-    ("healthy/vl-r9", "vllm", "config > weights > compile > kv cache > graphs > http", 152, (4, 4)),
-    ("recorded/llamacpp-start", "llamacpp", "weights > kv cache > loaded", 12, None),
+    ("healthy/sg-6854", "sglang", "warm-up", 18, None),
+    ("healthy/sg-r2", "sglang", "config > distributed > weights > kv cache > graphs > http > warm-up", 160, (88, 88)),
+    ("healthy/tr-r1", "trtllm", "config > distributed > weights > kv cache > kernels > graphs > http", 179, (681, 681)),
+    ("healthy/vl-10116", "vllm", "config > weights > kv cache > http", 40, (4, 4)),
+    (
+        "healthy/vl-16141",
+        "vllm",
+        "config > distributed > weights > compile > kv cache > graphs > warm-up > http",
+        59,
+        (1, 1),
+    ),
+    (
+        "healthy/vl-r9",
+        "vllm",
+        "config > distributed > weights > compile > kv cache > graphs > warm-up > http",
+        152,
+        (4, 4),
+    ),
+    ("recorded/llamacpp-start", "llamacpp", "config > weights > kv cache > loaded", 12, None),
     ("recorded/llamacpp-bad-flag", "llamacpp", "", None, None),
-    ("recorded/llamacpp-not-a-gguf", "llamacpp", "weights", None, None),
-    ("recorded/llamacpp-port-taken", "llamacpp", "", None, None),
+    ("recorded/llamacpp-not-a-gguf", "llamacpp", "config > weights", None, None),
+    ("recorded/llamacpp-port-taken", "llamacpp", "config", None, None),
     (
         "recorded/sglang-0.5.23-cpu-start-then-scheduler-sigkill",
         "sglang",
-        "weights > kv cache > http",
+        "config > distributed > weights > kv cache > http > warm-up",
         326,
         (1, 1),
     ),
-    ("recorded/vllm-0.32-cpu-start", "vllm", "config > weights > kv cache > http", 100, (1, 1)),
+    ("recorded/vllm-0.32-cpu-start", "vllm", "config > distributed > weights > kv cache > warm-up > http", 100, (1, 1)),
     ("recorded/vllm-0.32-cpu-model-path-missing", "vllm", "config", None, None),
     ("recorded/vllm-0.32-cpu-port-taken", "vllm", "config", None, None),
 ]
@@ -285,7 +297,11 @@ def lines_of(log: str, read_bytes: int) -> list[Line]:
 
 
 def test_every_log_of_the_corpora_is_told_of() -> None:
-    there = {str(path.relative_to(CORPORA).with_suffix("")) for path in CORPORA.glob("*/*.log") if "/" in str(path)}
+    paths = [path for folder in ("healthy", "recorded") for path in (CORPORA / folder).glob("*.log")]
+    there = {str(path.relative_to(CORPORA).with_suffix("")) for path in paths}
+    # What the rest of the servers that came up show stands in their index: see tests/core/test_stages_healthy.py.
+    index = (CORPORA / "healthy" / "index.jsonl").read_bytes().splitlines()
+    there -= {f"healthy/{msgspec.json.decode(line)['id']}" for line in index} - {log for log, *_ in TRACES}
     assert {log for log, *_ in TRACES} <= there
     assert there - {log for log, *_ in TRACES} == set(), "a log without an expectation tests nothing"
 
