@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.adapters.clock import SystemClock
+from supervisor.errors import EngineError
 
 if TYPE_CHECKING:
     from supervisor.adapters.base import Link
+    from supervisor.core.known import Known
     from supervisor.profile import Profile
     from supervisor.supervise.plan import Plan
     from supervisor.supervise.session import Session
@@ -55,10 +57,25 @@ def link_maker(host: str, host_key: str | None = None, keepalive_s: float | None
 
 
 def engines() -> tuple[str, ...]:
-    """The names that `engine` of a profile may have."""
+    """The names that `engine` of a profile may have.
+
+    Every file of the user's own is read here: a wrong one is told before anything is launched. Raises `EngineError`.
+    """
     from supervisor.engines import loader
 
-    return (*loader.names(), loader.GENERIC)
+    try:
+        loader.load(loader.GENERIC)
+        return (*loader.names(), loader.GENERIC)
+    except ValueError as error:
+        raise EngineError(str(error)) from error
+
+
+def known_holders() -> Known:
+    """Who holds GPU memory, by name. Raises `EngineError`."""
+    from supervisor.engines import loader
+
+    engines()
+    return loader.known_holders()
 
 
 def load_profile(text: str, variant: str | None) -> Profile:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.adapters.clock import SystemClock
 from supervisor.beside import masker, notifier_of, secrets_of
-from supervisor.building import link_maker, links_of, load_profile, make_session, who
+from supervisor.building import engines, known_holders, link_maker, links_of, load_profile, make_session, who
 from supervisor.core import durations
 from supervisor.core import events as ev
 from supervisor.core.wait import Limits, StatusWaiter
@@ -39,15 +39,17 @@ STATUS_TIMEOUT_S = 45.0
 
 def engine_of(name: str | None) -> Engine:
     """An engine by its name. Raises `UsageError` with the nearest one."""
-    import difflib
-
     from supervisor.engines import loader
 
+    if name is None:
+        return loader.plain()
+    known = engines()
     try:
-        return loader.load(name or loader.GENERIC)
+        return loader.load(name)
     except KeyError:
-        known = (*loader.names(), loader.GENERIC)
-        near = difflib.get_close_matches(name or "", known, n=1)
+        import difflib
+
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f", did you mean {near[0]}?" if near else ""
         raise UsageError(f"no engine is called {name!r} (known: {', '.join(known)}){hint}") from None
 
@@ -261,17 +263,15 @@ def node_of(text: str) -> Node:
 
 def gpus(options: Namespace) -> int:
     """GPU memory and holders of nodes, once or watched."""
-    from supervisor.engines import loader
     from supervisor.headless.gpus import run_gpus
 
     nodes = [node_of(text) for text in dict.fromkeys(options.hosts)]
-    known = loader.known_holders()
+    known = known_holders()
     return asyncio.run(run_gpus(nodes, clock=SystemClock(), known=known, as_json=options.json, watch=options.watch))
 
 
 def zombies(options: Namespace) -> int:
     """What is left over on a node's GPUs; on demand its end, with proof."""
-    from supervisor.engines import loader
     from supervisor.headless.zombies import run_zombies, terminal
 
     if options.yes and options.kill is None:
@@ -279,7 +279,7 @@ def zombies(options: Namespace) -> int:
     work = run_zombies(
         node_of(options.host),
         clock=SystemClock(),
-        known=loader.known_holders(),
+        known=known_holders(),
         as_json=options.json,
         kill=options.kill,
         yes=options.yes,

@@ -2,7 +2,8 @@
 
     SupervisorError                 has the exit code that a command ends with
     ├── UsageError            2     the command line is wrong
-    │   └── ProfileError      2     a profile is wrong: names file, key, what to write instead
+    │   ├── ProfileError      2     a profile is wrong: names file, key, what to write instead
+    │   └── EngineError       2     a user's file about an engine is wrong: names file, line, key, what to do
     ├── RefusedError          4     refused before anything was launched
     ├── LinkError             3     the node cannot be reached, or not any more
     │   ├── UnreachableError        name, port, network, timeout: worth another try
@@ -44,6 +45,10 @@ class ProfileError(UsageError):
         self.key = key
         self.problem = problem
         self.line = line
+
+
+class EngineError(UsageError):
+    """A user's file about an engine cannot be used. The text has the file, the line and the key."""
 
 
 class RefusedError(SupervisorError):

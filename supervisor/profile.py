@@ -7,7 +7,6 @@ Secrets (an API key in the command or the environment) never stand in a repr or 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +21,7 @@ from supervisor.core.command import FOREIGN_TREE_PROGRAMS, Secret
 from supervisor.core.words import Word
 from supervisor.errors import ProfileError, UsageError
 from supervisor.notify_table import Notify
+from supervisor.places import config_dir
 from supervisor.tables import KeyPath, Source
 
 
@@ -163,14 +163,6 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # --------------------------------------------------------------------------------------------------- find and load
-
-
-def config_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """Our folder below ${XDG_CONFIG_HOME:-~/.config}; a relative XDG_CONFIG_HOME is ignored, as XDG asks."""
-    environ = os.environ if environ is None else environ
-    base = environ.get("XDG_CONFIG_HOME", "")
-    home = environ.get("HOME") or os.path.expanduser("~")
-    return (Path(base) if base.startswith("/") else Path(home) / ".config") / "inference-supervisor"
 
 
 def find(text: str, *, cwd: Path, config_dir: Path, commands: Sequence[str] = ()) -> Path:
