@@ -40,6 +40,9 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
     """Above the engine's own limit: a probe that gives up early piles up inside the engine."""
     serving_interval_s: float = 5.0
     """Pace once it serves; a look may cost the engine a generated token."""
+    generates: bool = False
+    """A ready answer proves that the engine generates: it makes a token for each. Where it does not, an engine that
+    hangs answers 200 for ever, and has to be asked for a generation now and then."""
 
 
 class Completion(Struct, frozen=True, forbid_unknown_fields=True):

@@ -204,7 +204,8 @@ class RunWatch:
         seen = {item["pid"] for item in tree}
         tree += [item for item in known if item["pid"] not in seen]
         self._tree = tree
-        identities = [(item["pid"], item["start_ticks"], item["title"]) for item in tree]
+        # Whether one stands still (SIGSTOP, a debugger) is told too: nothing else of it changes then.
+        identities = [(item["pid"], item["start_ticks"], item["title"], item["state"] in "Tt") for item in tree]
         rss_bytes = sum(item["rss_bytes"] for item in tree)
         if identities != self._told_tree or abs(rss_bytes - self._told_rss_bytes) >= RSS_STEP_BYTES:
             self._told_tree, self._told_rss_bytes = identities, rss_bytes

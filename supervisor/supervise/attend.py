@@ -1,4 +1,4 @@
-"""Attends one run: hears the node's notices, reads the log, looks at the health endpoint, asks for a generation.
+"""Attends one run: hears the node's notices and reads the log; the health endpoint is looked at in `looking.py`.
 
 Survives the connection: `attend()` is called again with each new one, and goes on where it stood. All that it learns
 goes to the desk as facts; it never changes a phase.
@@ -13,10 +13,8 @@ from typing import Any
 
 from supervisor.adapters.http import Http
 from supervisor.core import events as ev
-from supervisor.core.command import Secret
 from supervisor.core.diagnose import finding_of_end
-from supervisor.core.events import Phase, Verdict
-from supervisor.core.judge import Listener
+from supervisor.core.events import Phase
 from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.phases import ENDED_PHASES
@@ -27,23 +25,13 @@ from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
-from supervisor.supervise.metrics import MetricsWatch
+from supervisor.supervise.looking import HealthLook
 from supervisor.supervise.plan import Plan
-from supervisor.supervise.probe import Prober, listeners_on
 from supervisor.supervise.stop import NOT_LOOKED
 from supervisor.supervise.takedown import processes
-from supervisor.supervise.verify import Verifier, verify_and_tell
 
 LAST_WORDS_BYTES = 64 * 1024
 PROGRAM_ENDED_S = 1.0
-CLOSED_EVERY_S = 1.0
-"""How often "nothing listens" is told again; the node itself looks every 100 ms."""
-WARMING_EVERY_S = 0.06
-WARMING_SLOWLY_S = 0.25
-QUICK_FOR_S = 30.0
-"""How long the quick pace lasts after the last thing that moved: a 503 for hours must not fill an access log."""
-
-_LOOKED_AT = {Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING, Phase.DEGRADED}
 
 
 class Attendance:
@@ -62,19 +50,14 @@ class Attendance:
         self._desk = desk
         self._reader = BlockReader(plan.engine)
         self._blocks = Blocks(run.begins, after=after)
-        self._wake = asyncio.Event()
-        self._port_open: bool | None = None  # not looked at yet
-        self._moved_at = desk.clock.now()
         self._exit: ev.Exit | None = None
-        self._verify_over = False
         self._timers: set[asyncio.Task[None]] = set()
         self._last_words: tuple[ev.Log, ...] = ()
         self._our_stop = self._gone = self._stop_seen = False
         self.tree: tuple[ev.Process, ...] = ()
         self.tree_at = desk.clock.now()
         self.holding = Holding(plan, run.run_id, connection, desk)
-        settled = run.settled
-        self._metrics = MetricsWatch(plan.engine.metrics, settled.url, desk, argv=settled.argv, api_key=self._api_key)
+        self._health = HealthLook(plan, run, connection, desk, beside=self._beside)
 
     @property
     def run(self) -> Run:
@@ -91,17 +74,17 @@ class Attendance:
         client = self._connection.client
         await client.request("watch", key=self._plan.key, run_id=self._run.run_id)
         url = self._run.settled.url
-        self._port_open = None
-        await client.request("watch_port", host=url.host, port=url.port, interval_s=0.1)
         http = Http(self._connection.dial)
+        self._health.connected(http)
+        await client.request("watch_port", host=url.host, port=url.port, interval_s=0.1)
         try:
             await first_of(
                 asyncio.create_task(self._connection.wait_lost()),
                 asyncio.create_task(self._hear()),
                 asyncio.create_task(self._read_log()),
-                asyncio.create_task(self._look(http)),
+                asyncio.create_task(self._health.look()),
                 asyncio.create_task(self.holding.watch()),
-                asyncio.create_task(self._metrics.watch(http)),
+                asyncio.create_task(self._health.metrics.watch(http)),
             )
         finally:
             for timer in self._timers:
@@ -111,9 +94,8 @@ class Attendance:
 
     def phase_changed(self, change: ev.PhaseChanged) -> None:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
-        self._moved_at = change.at
-        self._wake.set()
-        self._metrics.phase_changed()
+        self._health.moved(change.at, wake=True)
+        self._health.metrics.phase_changed()
         if change.to is Phase.FAILED:
             self._desk.tell(self._finding(change))
 
@@ -142,9 +124,7 @@ class Attendance:
             case "tree":
                 self._tree(now, notice["tree"])
             case "port":
-                self._port_open = bool(notice["open"])
-                self._moved_at = now
-                self._wake.set()
+                self._health.port(bool(notice["open"]))
             case "exit":
                 self._ended(now, notice)
             case "stop":
@@ -161,7 +141,9 @@ class Attendance:
                 pass
 
     def _tree(self, now: float, raw: list[dict[str, Any]]) -> None:
-        self.tree, self.tree_at = processes(raw), now
+        before, self.tree, self.tree_at = self.tree, processes(raw), now
+        if _stopped(self.tree) - _stopped(before):
+            self._health.stands_still()
         known = self._run.root
         root = next((p for p in self.tree if known is not None and p.pid == known.pid), None)
         if root is None and self._plan.detaches and self.tree:
@@ -264,101 +246,22 @@ class Attendance:
 
     def _read_line(self, now: float, text: str, read: Read) -> None:
         if read.stage:
-            self._moved_at = now
+            self._health.moved(now)
             self._desk.note(
                 ev.StageSeen(
                     at=now, stage=read.stage, done=read.done, total=read.total, fraction=read.fraction, line=text
                 )
             )
         elif read.ready:
-            self._moved_at = now
             self._desk.note(ev.ReadyLineSeen(at=now, line=text[:200]))
-            self._wake.set()
+            self._health.moved(now, wake=True)
         elif read.fatal:
             self._desk.note(ev.CannotComeUp(at=now, text=f"{read.fatal} ({text[:200]})"))
 
-    # ------------------------------------------------------------------------------- health
-
-    async def _look(self, http: Http) -> None:
-        prober = self._prober(http)
-        while True:
-            self._wake.clear()
-            phase = self._desk.phase
-            if phase not in _LOOKED_AT or self._port_open is None:
-                await self._wake.wait()
-                continue
-            if not self._port_open:
-                self._closed()
-                await self._pause(CLOSED_EVERY_S)
-                continue
-            answer = await prober.look()
-            now = self._desk.clock.now()
-            self._desk.note(ev.Answered(at=now, answer=answer))
-            self._metrics.answered(answer)
-            if answer.verdict is Verdict.READY:
-                await self._verify(http, prober, answer)
-            await self._pause(self._pace_s(now))
-
-    def _closed(self) -> None:
-        url = self._run.settled.url
-        answer = ev.Answer(
-            verdict=Verdict.REFUSED,
-            why=f"nothing listens on {url.host_header} (looked at on the node)",
-            address=url.host_header,
-            cause="refused",
-            owner=ev.Owner.UNKNOWN,
-        )
-        self._desk.note(ev.Answered(at=self._desk.clock.now(), answer=answer))
-
-    def _pace_s(self, now: float) -> float:
-        match self._desk.phase:
-            case Phase.SERVING | Phase.HEALTHY:
-                return self._plan.engine.health.serving_interval_s
-            case Phase.DEGRADED:
-                return CLOSED_EVERY_S
-            case _:
-                return WARMING_EVERY_S if now - self._moved_at < QUICK_FOR_S else WARMING_SLOWLY_S
-
-    async def _pause(self, wait_s: float) -> None:
-        """Wait for the next look, or for what makes one worth it at once."""
-        sleep = asyncio.ensure_future(self._desk.clock.sleep(wait_s))
-        wake = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((sleep, wake), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for future in (sleep, wake):
-                future.cancel()
-            await asyncio.gather(sleep, wake, return_exceptions=True)
-
-    @property
-    def _api_key(self) -> Secret | None:
-        return self._plan.api_key or self._run.settled.learnt.api_key
-
-    def _prober(self, http: Http) -> Prober:
-        settled, key = self._run.settled, self._api_key
-        return Prober(
-            http,
-            settled.url,
-            self._plan.engine,
-            listeners=self._listeners,
-            owner_any=self._plan.owner_any,
-            expected_models=settled.expected_models,
-            api_key=key.reveal() if key is not None else None,
-        )
-
-    async def _listeners(self, port: int) -> Sequence[Listener]:
-        return await listeners_on(self._connection.client, port, key=self._plan.key, run_id=self._run.run_id)
-
     async def verify_again(self) -> None:
         """Ask for a generation at the next look, whatever the last one came to."""
-        self._verify_over = False
-        self._wake.set()
+        await self._health.verify_again()
 
-    async def _verify(self, http: Http, prober: Prober, answer: ev.Answer) -> None:
-        completion, plan = self._plan.engine.completion, self._plan.verify
-        if self._verify_over or plan is None or completion is None or self._desk.phase is Phase.WARMING:
-            return
-        self._verify_over = True
-        verifier = Verifier(http, completion, plan, clock=self._desk.clock, api_key=self._api_key)
-        if not await verify_and_tell(self._desk, verifier, prober.url, answer):
-            self._verify_over = False  # it went back to loading meanwhile: verify when it is healthy again
+
+def _stopped(tree: Sequence[ev.Process]) -> set[int]:
+    return {item.pid for item in tree if item.state in ("T", "t")}

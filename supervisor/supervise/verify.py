@@ -32,6 +32,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     passed: bool | None
     text: str
+    silent: bool = False
+    """No answer came: that is a hang, and not an answer that is wrong."""
 
 
 class Verifier:
@@ -81,7 +83,7 @@ class Verifier:
             max_bytes=MAX_BYTES,
         )
         if isinstance(reply, NoReply):
-            return Verdict(passed=False, text=f"POST {path}: {reply.why}")
+            return Verdict(passed=False, text=f"POST {path}: {reply.why}", silent=True)
         return self._judge(path, reply)
 
     def _judge(self, path: str, reply: Reply) -> Verdict:
@@ -137,7 +139,7 @@ async def verify_and_tell(desk: Desk, verifier: Verifier, url: Url, answer: ev.A
         desk.tell(
             ev.Finding(
                 at=now,
-                category="wrong_output",
+                category="hang" if verdict.silent else "wrong_output",
                 detail=VERIFICATION,
                 cause=sanitise(verdict.text),
                 confidence="sure",

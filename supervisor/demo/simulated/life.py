@@ -224,6 +224,8 @@ class Life:
     def _timed(self, fault: str) -> None:
         if fault == "sick-after":
             self.state.phase = "sick"
+        elif fault == "hang-core-after":
+            self.state.hangs = True
         elif fault == "die-after":
             raise Fate("serving")
         elif fault == "orphan-workers":
@@ -285,6 +287,8 @@ class Life:
         self._flood.stop()
         if stage:
             self.voice.death(stage)
+        if o.has("linger"):
+            self._linger()
         if o.has("orphan-workers"):
             self._kill_self(signal.SIGKILL)
         self.crew.kill()
@@ -296,6 +300,14 @@ class Life:
             self._kill_self(signal.SIGKILL)
         if o.engine == "llamacpp" and stage in ("warmup", "serving"):
             self._kill_self(signal.SIGABRT)
+        self._exit(1)
+
+    def _linger(self) -> NoReturn:
+        """Its children are dead, and it waits for them for ever; only a signal ends it."""
+        self.crew.kill()
+        while not self._asked:
+            if select.select([self._wake], [], [])[0]:
+                self._wake.recv(4096)
         self._exit(1)
 
     def _exit(self, code: int) -> NoReturn:
@@ -311,7 +323,7 @@ class Life:
         os._exit(128 + number)  # a signal that does not kill
 
 
-_TIMED = ("sick-after", "die-after", "orphan-workers", "exit-0-on-death")
+_TIMED = ("sick-after", "hang-core-after", "die-after", "orphan-workers", "exit-0-on-death")
 
 
 def _wake_on_signals(options: Options, on_ask: object) -> socket.socket:

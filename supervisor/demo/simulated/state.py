@@ -19,6 +19,7 @@ class State:
         self.phase = "loading"
         self.began = time.time()
         self.over = threading.Event()  # the process is about to end: hanging handlers let go
+        self.hangs = False  # no token comes any more, and everything else goes on
         self._lock = threading.Lock()
         self.busy = 0  # requests with a body, until their last byte is sent
         self.running = 0

@@ -367,7 +367,8 @@ class Handler(BaseHTTPRequestHandler):
         voice.generation(asked.prompt_tokens, state.running)
         state.begin()
         try:
-            if self.options.has("hang-completion") or not self.site.crew.ask(_LONG_S, self._hung_up):
+            hangs = self.options.has("hang-completion") or state.hangs
+            if hangs or not self.site.crew.ask(_LONG_S, self._hung_up):
                 self._wait(_LONG_S)
             if asked.stream:
                 first_token_s = self._stream(asked, says, began)
