@@ -201,6 +201,8 @@ class Root(Struct, frozen=True, forbid_unknown_fields=True):
     where: str = ""
     """A pattern over the frames of the traceback that this line ends, the innermost first, `file.py:function` each on
     a line. The rule fits only where one of the frames does; a line without a traceback has no frames."""
+    death: bool = False
+    """As a line's: it says that a process of the server has died."""
     deadly: bool = False
     """Where the server has served before, an error may be that of one request: this one never is."""
     rank: int = 50

@@ -1,0 +1,104 @@
+"""The diagnosis of a log that flows in blocks: reads only the lines that can matter, across the blocks' borders.
+
+At 50 MB/s nobody can look at each line. But a server writes few kinds of lines: what it says differs in numbers alone.
+So a line is read once, and where it says nothing, others that are the same but for their digits are passed over.
+"""
+
+from __future__ import annotations
+
+from supervisor.core import events as ev
+from supervisor.core.diagnosis.conclude import Diagnosis
+from supervisor.core.diagnosis.diagnoser import Diagnoser, Told
+from supervisor.core.diagnosis.facts import EndFacts
+from supervisor.core.engine import Common, Engine
+from supervisor.core.lines import LineSplitter, plain_bytes, shown
+
+MOST_KINDS = 20_000
+"""Kinds of lines that are remembered; then it begins anew, which costs reading them once more."""
+LONGEST_KIND = 400
+"""Bytes of a line that is remembered: longer ones hold somebody's text, and hardly come again."""
+_DIGITS = b"0123456789"
+
+
+class BlockDiagnoser:
+    """Tell it the blocks in order; ask it what a `Diagnoser` is asked."""
+
+    def __init__(self, engine: Engine, common: Common) -> None:
+        self._diagnoser = Diagnoser(engine, common)
+        self._splitter: LineSplitter | None = None
+        self._told = False
+        self._known: dict[bytes, Told] = {}
+        self._epoch = 0
+
+    def __repr__(self) -> str:
+        return f"<BlockDiagnoser {self._diagnoser!r}>"
+
+    def feed(self, block: ev.LogBlock) -> ev.Finding | None:
+        """One block. The finding that ends the wait, once, as soon as it is certain."""
+        if block.fresh or self._splitter is None or block.offset != self._splitter.offset:
+            self._splitter = LineSplitter(offset=block.offset, lines_before=block.line_no - 1)
+        data = block.data
+        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if first == last:
+            self._whole(self._splitter, data)
+        else:
+            self._whole(self._splitter, data[:first])
+            self._inner(data[first:last], block.line_no + 1)
+            self._splitter = LineSplitter(offset=block.offset + last, lines_before=block.line_no + block.lines - 1)
+            self._whole(self._splitter, data[last:])
+        if self._told:
+            return None
+        found = self._diagnoser.certain(block.at)
+        self._told = found is not None
+        return found
+
+    def suspicion(self, at: float) -> ev.Finding | None:
+        """What would be named if it ended now. It proves nothing."""
+        return self._diagnoser.suspicion(at)
+
+    def conclude(self, facts: EndFacts, at: float) -> Diagnosis:
+        """Why it ended. What has no newline yet is read too: last words often have none."""
+        if self._splitter is not None:
+            for line in self._splitter.end():
+                self._line(line.text, line.line_no)
+            self._splitter = None
+        return self._diagnoser.conclude(facts, at)
+
+    # ------------------------------------------------------------------------------- lines
+
+    def _whole(self, splitter: LineSplitter, data: bytes) -> None:
+        for line in splitter.feed(data):
+            if not line.living:
+                self._line(line.text, line.line_no)
+
+    def _line(self, text: str, line_no: int) -> Told:
+        told = self._diagnoser.feed(text, line_no)
+        if told is Told.SERVING:
+            self._diagnoser.serving()
+        return told
+
+    def _inner(self, data: bytes, line_no: int) -> None:
+        """Lines that lie whole in a block: the first of them has the number `line_no`."""
+        lines = data.split(b"\n")
+        kinds = plain_bytes(data).translate(None, _DIGITS).split(b"\n")
+        known, diagnoser = self._known, self._diagnoser
+        for index, kind in enumerate(kinds):
+            following = diagnoser.following
+            told = None if following else known.get(kind)
+            if told is Told.NOTHING or (told is Told.ECHO and self._epoch == diagnoser.epoch):
+                continue
+            if told is Told.SERVING:
+                diagnoser.serving()
+                continue
+            told = self._line(shown(lines[index]), line_no + index)
+            if not following and told is not Told.SOMETHING and len(kind) <= LONGEST_KIND:
+                if told is Told.ECHO and self._epoch != diagnoser.epoch:
+                    self._forget_echoes()
+                known[kind] = told
+        if len(known) > MOST_KINDS:
+            known.clear()
+
+    def _forget_echoes(self) -> None:
+        self._epoch = self._diagnoser.epoch
+        for kind in [kind for kind, told in self._known.items() if told is Told.ECHO]:
+            del self._known[kind]
