@@ -81,6 +81,6 @@ def finding_lines(finding: ev.Finding) -> list[str]:
         out.append(f"    {number}: {finding.line}" if number else f"    {finding.line}")
     elif number:
         out.append(f"    {number} of the log")
-    if finding.advice:
-        out.append(f"    {finding.advice}")
+    out += [f"    not: {text.removeprefix('not ')}" for text in finding.ruled_out]
+    out += [f"    {line}" for line in finding.advice.splitlines()]
     return out

@@ -13,24 +13,25 @@ from typing import Any
 
 from supervisor.adapters.http import Http
 from supervisor.core import events as ev
-from supervisor.core.diagnose import finding_of_end
 from supervisor.core.events import Phase
-from supervisor.core.lines import LineSplitter
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.phases import ENDED_PHASES
 from supervisor.core.progress import BlockReader, Read
+from supervisor.engines import loader
 from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
+from supervisor.supervise.ending import EndWatch
 from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
 from supervisor.supervise.looking import HealthLook
 from supervisor.supervise.plan import Plan
 from supervisor.supervise.stop import NOT_LOOKED
+from supervisor.supervise.suspecting import DeadRanks, LogVerdict
 from supervisor.supervise.takedown import processes
 
-LAST_WORDS_BYTES = 64 * 1024
+LAST_WORDS_BYTES = 512 * 1024
 PROGRAM_ENDED_S = 1.0
 
 
@@ -50,9 +51,10 @@ class Attendance:
         self._desk = desk
         self._reader = BlockReader(plan.engine)
         self._blocks = Blocks(run.begins, after=after)
-        self._exit: ev.Exit | None = None
+        self._end = EndWatch(run.root, now=desk.clock.now())
+        self._verdict = LogVerdict(plan.engine, loader.common(), desk, self._beside)
+        self._dead = DeadRanks(plan.engine, desk, self._beside)
         self._timers: set[asyncio.Task[None]] = set()
-        self._last_words: tuple[ev.Log, ...] = ()
         self._our_stop = self._gone = self._stop_seen = False
         self.tree: tuple[ev.Process, ...] = ()
         self.tree_at = desk.clock.now()
@@ -96,19 +98,9 @@ class Attendance:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
         self._health.moved(change.at, wake=True)
         self._health.metrics.phase_changed()
+        self._end.phase_changed(change)
         if change.to is Phase.FAILED:
-            self._desk.tell(self._finding(change))
-
-    def _finding(self, change: ev.PhaseChanged) -> ev.Finding:
-        log = self._desk.hub.log_tail()
-        if self._last_words and (not log or log[-1].offset < self._last_words[-1].offset):
-            log = self._last_words
-        if self._exit is not None:
-            return finding_of_end(self._exit, log, self._plan.engine, change.at)
-        text = change.evidence[0].text
-        return ev.Finding(
-            at=change.at, category="unknown", detail="fatal line", cause=text, line=text, confidence="sure"
-        )
+            self._desk.tell(self._verdict.finding(self._end.facts(change.at), change.at))
 
     # ------------------------------------------------------------------------------- notices
 
@@ -135,13 +127,25 @@ class Attendance:
             case "gpu":
                 if not self.holding.take(notice, self.tree):
                     self._beside(self.holding.end_watch())
+                elif (event := self._desk.hub.view.gpu) is not None:
+                    self._end.gpus(event)
+            case "child_ended":
+                self._dead.take(self._end.child_ended(notice["dead"], self._offset_s))
             case "keeper_gone":
+                self._end.keeper_gone()
                 self._desk.warn("the keeper was killed: the server lives on, its exit code will be unknown")
             case _:
                 pass
+        self._verdict.settle()
+
+    @property
+    def _offset_s(self) -> float:
+        """How far the node's clock is before ours."""
+        return self._connection.client.hello.clock_offset_s
 
     def _tree(self, now: float, raw: list[dict[str, Any]]) -> None:
         before, self.tree, self.tree_at = self.tree, processes(raw), now
+        self._end.tree(now, self.tree)
         if _stopped(self.tree) - _stopped(before):
             self._health.stands_still()
         known = self._run.root
@@ -154,6 +158,7 @@ class Attendance:
 
     def _stop_is_wanted(self) -> None:
         self._stop_seen = True
+        self._end.stop_wanted()
         self.holding.stop_began()
 
     def _tree_gone(self, now: float) -> None:
@@ -176,20 +181,21 @@ class Attendance:
         """A stop through this session begins or is over; one that was broken off leaves the rest to the notices."""
         self._our_stop = begins
         if begins:
+            self._end.stop_wanted()
             self.holding.stop_began()
         elif self._gone and self._stop_seen and self._desk.phase not in ENDED_PHASES:
             self._beside(self._prove())
 
     def _ended(self, now: float, notice: dict[str, Any]) -> None:
         told = notice["exit"]
-        self._exit = ev.Exit(code=told.get("code"), signal=told.get("signal"))
         stop = notice["stop"]
+        self._end.ended(now, told, wanted=bool(stop), offset_s=self._offset_s)
         if stop:
             self._stop_is_wanted()
         self._desk.note(
             ev.Ended(
                 at=now,
-                exit=self._exit,
+                exit=ev.Exit(code=told.get("code"), signal=told.get("signal")),
                 log_size=notice["log_size"],
                 left=processes(notice["left"]),
                 stopped_by=(stop.get("by") or "somebody") if stop else None,
@@ -208,17 +214,15 @@ class Attendance:
     async def _read_last_words(self, size: int) -> None:
         """The end of the log by a request: a server that dies at once is gone before the log's own channel stands."""
         path = self._run.position.path
-        offset = max(self._run.begins.offset, size - LAST_WORDS_BYTES)
+        offset = max(self._run.begins.offset, self._verdict.read_to, size - LAST_WORDS_BYTES)
         client = self._connection.client
         try:
             lines = (await client.request("log_lines", path=path, until=offset))["lines"] if offset else 0
             reply = await client.request("log_read", path=path, offset=offset, length=size - offset)
         except (NodeRequestError, UnreachableError):
             return  # the finding then says what it has
-        splitter = LineSplitter(offset=offset, lines_before=lines)
-        now = self._desk.clock.now()
-        found = [*splitter.feed(base64.b64decode(reply["data"])), *splitter.end()]
-        self._last_words = tuple(ev.Log(at=now, text=x.text, line_no=x.line_no, offset=x.offset) for x in found)
+        data, now = base64.b64decode(reply["data"]), self._desk.clock.now()
+        self._verdict.take(ev.LogBlock(at=now, data=data, offset=offset, line_no=lines + 1, lines=data.count(b"\n")))
         self._desk.note(ev.LogRead(at=now, offset=size))
 
     async def _tick_later(self) -> None:
@@ -239,6 +243,8 @@ class Attendance:
             block = self._blocks.take(now, frame)
             if block is not None:
                 self._desk.tell(block)
+                self._end.log_grew(now)
+                self._verdict.take(block)
                 for _line_no, _offset, text, read in self._reader.read(block):
                     self._read_line(now, text, read)
             self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))

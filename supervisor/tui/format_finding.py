@@ -122,7 +122,7 @@ def _finding(finding: ev.Finding, mask: Mask, width: int, hints: Hints | None) -
     elif unwrapped and finding.line_no is not None:
         lines.append(((f"{INDENT}line {finding.line_no:,} of the log", "dim"),))
     for text in finding.ruled_out:
-        lines += [((line, "dim"),) for line in wrapped(mask(f"Not: {text}"), width, rest=INDENT)]
+        lines += [((line, "dim"),) for line in wrapped(mask(f"Not: {text.removeprefix('not ')}"), width, rest=INDENT)]
     if finding.advice:
         lines += [((line, "plain"),) for line in wrapped(mask(f"Try: {finding.advice}"), width, rest=INDENT)]
     if hints is not None:

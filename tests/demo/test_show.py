@@ -181,12 +181,27 @@ def test_a_fault_ends_with_a_finding(home: Path) -> None:
     assert process.returncode == 1, err
     finding = lines[-1]["finding"]
     assert lines[-1]["kind"] == "summary" and lines[-1]["verdict"] == "failed"
-    assert "SafetensorError" in finding["cause"] and finding["line_no"]
+    assert finding["category"] == "model_files" and "SafetensorError" in finding["line"] and finding["line_no"]
     assert [line for line in lines if line["kind"] == "gpu"][-1]["driver"]["simulated"] is True
     assert "SIMULATED" in err and "proved" in err
     temporary = Path(os.environ["TMPDIR"])
     assert not list(temporary.iterdir()) and not processes_of(temporary)
     assert not list(home.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "category", "words"),
+    [
+        ("die-at-graphs", "engine_bug", "first exception in `__init__` of EAGLEWorkerV2"),
+        ("gpu-lost", "hardware", "XID 79"),
+    ],
+)
+def test_a_fault_is_named_by_its_cause(home: Path, fault: str, category: str, words: str) -> None:
+    with started("--json", "--fault", fault) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    finding = json.loads(out.splitlines()[-1])["finding"]
+    assert finding["category"] == category and words in finding["cause"] + finding["advice"], finding
 
 
 def test_nothing_outlives_a_demonstration_that_is_killed(home: Path) -> None:

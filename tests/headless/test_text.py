@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from supervisor.core import events as ev
@@ -102,6 +103,17 @@ def test_a_finding_shows_its_line_and_number() -> None:
         "  finding (memory, low): out of memory",
         "    line 7: CUDA OOM",
         "    less",
+    ]
+
+
+def test_what_was_ruled_out_and_advice_of_several_lines_are_told() -> None:
+    out = ("not the kernel's OOM killer: nobody was killed", "leaked semaphores: every end tells of them")
+    found = msgspec.structs.replace(FINDING, advice="less\nor another card", ruled_out=out)
+    assert finding_lines(found)[2:] == [
+        "    not: the kernel's OOM killer: nobody was killed",
+        "    not: leaked semaphores: every end tells of them",
+        "    less",
+        "    or another card",
     ]
 
 

@@ -58,7 +58,10 @@ def test_every_fault_ends_as_it_should(results: dict[tuple[str, str], kit.Result
     assert not wrong, "\n\n".join(wrong)
     dead = results["sglang", "die-at-weights"].summary
     assert dead["phase"] == "failed"
-    assert dead["finding"]["category"] == "killed"
+    assert (dead["finding"]["category"], dead["finding"]["confidence"]) == ("model_files", "sure")
+    assert "SafetensorError" in dead["finding"]["line"] and dead["finding"]["advice"]
+    eagle = results["sglang", "die-at-graphs"].summary["finding"]
+    assert "EAGLEWorkerV2" in eagle["cause"] and "first exception in `__init__` of EAGLEWorkerV2" in eagle["advice"]
     served = results["vllm", "unauthorized"].summary
     assert "not verified" in str(served["evidence"])
     assert results["vllm", "garbage-completion"].summary["phase"] == "healthy"

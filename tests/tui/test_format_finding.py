@@ -52,6 +52,13 @@ def test_a_finding_at_the_usual_width() -> None:
     ]
 
 
+def test_what_was_ruled_out_says_not_once_and_advice_of_several_lines_fits() -> None:
+    out = ("not the kernel's OOM killer: its log tells of none",)
+    shown = lines(failed(replace(SHM, ruled_out=out, advice="first this\nthen that")), 112)
+    assert "Not: the kernel's OOM killer: its log tells of none" in shown
+    assert any(line.startswith("Try: first this then that") for line in shown)
+
+
 def test_a_line_that_stands_in_the_cause_is_not_shown_again() -> None:
     said = replace(SHM, cause=f"the server ended: exit code 1; the last line that looks like an error: {SHM.line}")
     text = "\n".join(lines(failed(said), 112))

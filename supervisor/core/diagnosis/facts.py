@@ -45,5 +45,7 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     host_total_bytes: int | None = None
     gpus: tuple[str, ...] = ()
     """GPUs that were nearly full at the end, in words with figures: `GPU 3: 94.9 of 95.6 GiB`."""
+    gpu_faults: tuple[str, ...] = ()
+    """What the driver told of bad hardware while the run lived: `GPU 3: XID 79, the GPU has fallen off the bus`."""
     silent_s: float | None = None
     """How long the log had been silent at the end."""

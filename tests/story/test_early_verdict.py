@@ -1,0 +1,102 @@
+"""A failure that is certain from the log ends the wait at once, though the process lingers; a suspicion does not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MakeSshd
+from tests.real import lingering
+from tests.real.ports import free_port
+from tests.real.processes import Tracker
+from tests.story import kit
+
+WITHIN_S = 2.0
+CRASH = [
+    "[TRT-LLM] [RANK 7] [E] Error in event loop: CUDA error: an illegal memory access was encountered",
+    "[RANK 7] Executor loop crashed on this rank; hard-killing all 8 ranks",
+]
+
+
+@pytest.fixture
+def stopped(tracker: Tracker) -> Iterator[list[kit.Profile]]:
+    """Profiles whose runs are stopped at the end, by the program itself."""
+    profiles: list[kit.Profile] = []
+    yield profiles
+    for item in profiles:
+        assert kit.run("stop", str(item)).code == 0
+
+
+def _profile(folder: Path, engine: str, lines: list[str], host: str) -> kit.Profile:
+    said = folder / "lines"
+    said.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    port = free_port()
+    command = [sys.executable, "-I", str(Path(lingering.__file__)), str(port), str(folder / "stamp"), str(said)]
+    more = f'[ready]\nurl = {json.dumps(f"http://127.0.0.1:{port}/health")}\n[stop]\ngrace = "1s"\n'
+    return kit.profile(folder, command, port=port, host=host, engine=engine, more=more)
+
+
+@pytest.mark.parametrize("host", ["local", "ssh"])
+def test_a_crashed_rank_behind_503_for_ever_ends_the_wait_at_its_line(
+    host: str, tmp_path: Path, stopped: list[kit.Profile], make_sshd: MakeSshd
+) -> None:
+    env = {"SUPERVISOR_SSH_CONFIG": str(make_sshd().ssh_config)} if host == "ssh" else {}
+    item = _profile(tmp_path, "trtllm", CRASH, "node" if host == "ssh" else "local")
+    result = kit.run("--headless", str(item), "--json", "--timeout", "60s", env=env)
+    if host == "local":
+        stopped.append(item)
+    else:
+        assert kit.run("stop", str(item), env=env).code == 0
+    assert result.code == 1, result.out + result.err
+    late_s = result.ended_at - float((tmp_path / "stamp").read_text())
+    assert late_s < WITHIN_S, f"{late_s:.2f} s after the line"
+    summary = result.summary
+    assert (summary["verdict"], summary["phase"]) == ("failed", "failed")
+    assert summary["answers"]["503"] > 1
+    assert "(line 3: [RANK 7] Executor loop crashed on this rank" in str(summary["evidence"])
+    finding = summary["finding"]
+    assert (finding["line_no"], finding["category"], finding["confidence"]) == (2, "native_crash", "sure")
+    assert "illegal memory access" in finding["line"] and finding["advice"]
+    assert "200" not in summary["answers"], "an accepted answer after a certain line is a bug of its rule"
+
+
+def test_without_a_better_line_the_finding_is_the_one_that_proves_it(
+    tmp_path: Path, stopped: list[kit.Profile]
+) -> None:
+    item = _profile(tmp_path, "trtllm", CRASH[1:], "local")
+    stopped.append(item)
+    result = kit.run("--headless", str(item), "--json", "--timeout", "60s")
+    assert result.code == 1, result.out + result.err
+    assert (result.summary["finding"]["line_no"], result.summary["finding"]["line"]) == (2, CRASH[1])
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_parent_that_lingers_over_dead_children_is_shown_once_and_not_ended(
+    engine: str, tmp_path: Path, stopped: list[kit.Profile]
+) -> None:
+    """No rule proves that it cannot come up: who died and what the log hints at is told; the limit ends the wait."""
+    flags = ("--sim-load", "1.5", "--sim-warm", "0.2", "--tp", "2", "--sim-fault", "die-at-graphs,linger")
+    item = kit.simulated_profile(tmp_path, engine, *flags)
+    stopped.append(item)
+    result = kit.run("--headless", str(item), "--json", "--timeout", "9s")
+    assert result.code == 124, result.out + result.err
+    assert "failed" not in result.phases() and result.summary["finding"] is None
+    warnings = [line["text"] for line in result.lines if line["kind"] == "warning"]
+    dead = [text for text in warnings if "while the server itself goes on" in text]
+    hints = [text for text in warnings if text.startswith("the log hints at trouble")]
+    assert len(dead) == 1 and "signal SIGKILL" in dead[0], warnings
+    assert len(hints) == 1 and "(line " in hints[0], warnings
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "llamacpp"])
+def test_a_good_start_hints_at_nothing(engine: str, tmp_path: Path, stopped: list[kit.Profile]) -> None:
+    item = kit.simulated_profile(tmp_path, engine, "--sim-load", "2.5", "--sim-warm", "0.5", "--sim-health-delay", "0")
+    stopped.append(item)
+    result = kit.run("--headless", str(item), "--json", "--timeout", "60s")
+    assert result.code == 0, result.out + result.err
+    warnings = [line["text"] for line in result.lines if line["kind"] == "warning"]
+    assert not [text for text in warnings if "hints" in text or "goes on" in text], warnings
