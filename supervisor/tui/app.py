@@ -12,7 +12,6 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
@@ -24,11 +23,11 @@ from textual.filter import LineFilter
 from textual.keys import format_key
 from textual.screen import Screen
 
-from supervisor.adapters.sweeper import Sweeper
 from supervisor.core import events as ev
 from supervisor.tui import format, glyphs, keys, layout, ordering, themes
 from supervisor.tui.announcing import Announcing
 from supervisor.tui.hints import Hints
+from supervisor.tui.keyboard import Keyboard
 from supervisor.tui.order import Order
 from supervisor.tui.screens.looks import Looks
 from supervisor.tui.screens.run import RunScreen
@@ -55,8 +54,7 @@ class ConsoleApp(App[int]):
         layout_name: of a layout that is kept; None: by the size of the terminal.
         config: the user's configuration folder, None: as if there were none.
         environ: of the process, by default the real one.
-        signals: the process is this console's own: end in order on hangup and termination, and choose when Python
-            collects its garbage.
+        signals: end in order on hangup and termination (not in a test, whose process has its own).
     """
 
     TITLE = "supervisor"
@@ -80,11 +78,11 @@ class ConsoleApp(App[int]):
     ) -> None:
         if layout_name is not None:
             layout.check_name(layout_name, config)
-        self.sweeper = Sweeper()
         self._ascii = glyphs.AsciiFilter()
         super().__init__()
         environ = os.environ if environ is None else environ
         self.watchers = list(watchers)
+        self.keyboard = Keyboard(self.watchers)
         self.farewell = ""
         self.hints = Hints()
         self._ending = False
@@ -136,7 +134,6 @@ class ConsoleApp(App[int]):
         for problem in (self._theme_problem, *keymap.problems):
             self._tell_once(problem)
         if self._signals:
-            self.sweeper.begin(monotonic())
             loop = asyncio.get_running_loop()
             for number in (signal.SIGHUP, signal.SIGTERM):
                 loop.add_signal_handler(number, self._on_signal, number)
@@ -182,14 +179,8 @@ class ConsoleApp(App[int]):
             if isinstance(screen, Looks) and screen.is_mounted:
                 screen.changed(watcher, events)
 
-    def input_came(self) -> None:
-        """A key or the mouse, told by the thread that reads the terminal: floods step aside for it."""
-        for watcher in tuple(self.watchers):
-            watcher.desk.courtesy.touched(watcher.desk.clock.now())
-        self.sweeper.busy(monotonic())
-
     def _tick(self) -> None:
-        self.sweeper.look(monotonic())
+        self.keyboard.look()
         self._announcing.look(self.watchers)
         for screen in self.screen_stack:
             if isinstance(screen, Looks) and screen.is_mounted:
@@ -331,10 +322,8 @@ def run_console(
 ) -> int:
     """Run the console until the user quits; returns the exit code of the command, or `DEMO_WANTED`."""
     app = ConsoleApp(watchers, start=start, layout_name=layout_name, config=config, signals=True)
-    try:
+    with app.keyboard:
         code = app.run()
-    finally:
-        app.sweeper.end()
     with contextlib.suppress(OSError):  # the terminal has gone
         for line, watcher in zip(app.farewell.splitlines(), app.watchers, strict=False):
             print(watcher.mask(line))

@@ -7,12 +7,14 @@ writer ends at the first error instead, and whoever writes after that waits for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Protocol, runtime_checkable
 
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import InputEvent
 from textual.message import Message
+
+from supervisor.tui.keyboard import Keyboard
 
 
 class TerminalGone(Message):
@@ -57,12 +59,19 @@ class Outlet:
             self._on_gone()
 
 
+@runtime_checkable
+class HasKeyboard(Protocol):
+    """An app that wants to know of a key before its turn in the queue comes."""
+
+    keyboard: Keyboard
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's own, on an `Outlet`."""
 
     def __init__(self, app: App[object], **options: object) -> None:
         super().__init__(app, **options)  # type: ignore[arg-type]
-        self._on_input: Callable[[], object] = getattr(app, "input_came", lambda: None)
+        self._on_input: Callable[[], object] = app.keyboard.came if isinstance(app, HasKeyboard) else lambda: None
         if self._file is not None:
             self._file = Outlet(self._file, lambda: app.post_message(TerminalGone()))  # type: ignore[assignment]
 
