@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from supervisor.supervise.plan import Plan
     from supervisor.supervise.session import Session
 
-COMMANDS = ("status", "logs", "stop", "restart", "gpus", "zombies", "demo")
+COMMANDS = ("status", "logs", "stop", "restart", "gpus", "zombies", "diagnose", "demo")
 """The commands that have a name; each is a function of commands.py."""
 LOCAL = "local"
 
@@ -88,11 +88,12 @@ def load_profile(text: str, variant: str | None) -> Profile:
 
 def make_session(loaded: Profile, name: str, clock: SystemClock, **more: Any) -> tuple[Session, Plan]:
     """The session of one profile. `name` is what the user typed."""
+    from supervisor.supervise import history
     from supervisor.supervise.session import Session
     from supervisor.wiring import plan_of
 
     plan = plan_of(loaded, name)
-    session = Session(plan, links_of(loaded), clock=clock, by=who(), **more)
+    session = Session(plan, links_of(loaded), clock=clock, by=who(), history=history.folder(), **more)
     for text in loaded.warnings:
         session.desk.warn(text)
     if loaded.dropped:

@@ -47,8 +47,8 @@ PAIRS = {
     "healthy/vl-r3": "healthy/vl-r2",
     "healthy/vl-r2": "healthy/vl-r3",
 }
-"""Two starts of one engine on one machine, each the other's earlier run. They are less alike than two runs of one profile:
-a prefill and a decode server (one of them captures graphs), one model in two quantisations."""
+"""Two starts of one engine on one machine, each the other's earlier run. Less alike than two runs of one profile: a
+prefill and a decode server (one of them captures graphs), one model in two quantisations."""
 
 _STAMPS = (
     (re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"), "%Y-%m-%d %H:%M:%S"),

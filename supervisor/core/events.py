@@ -188,6 +188,10 @@ class StageSeen(Fact, frozen=True, kw_only=True, tag="stage_seen"):
     total: int | None = None
     fraction: float | None = None
     line: str = ""
+    eta_s: float | None = None
+    """What is left of the whole load, by all that was known when the line came. The next two belong to it."""
+    overall: float | None = None
+    rests_on: str = ""
 
 
 class ReadyLineSeen(Fact, frozen=True, kw_only=True, tag="ready_line_seen"):
@@ -302,7 +306,17 @@ class Progress(Event, frozen=True, kw_only=True, tag="progress"):
     done: int | None = None
     total: int | None = None
     fraction: float | None = None
+    """Of the stage: by its bar, or by memory where the log has none."""
     eta_s: float | None = None
+    """Until the first accepted answer."""
+    overall: float | None = None
+    """Of the whole load, None without an estimate."""
+    rests_on: str = ""
+    """What the estimate rests on: `history`, `log bar`, `memory` or `typical`."""
+    still_s: float = 0.0
+    """For how long the stage had told nothing when this was: estimates are told anew while a stage is silent."""
+    signs: str = ""
+    """What shows that it works, where its log is silent ("16 cicc busy"). Empty while the log tells it."""
 
 
 class LinkEvent(Event, frozen=True, kw_only=True, tag="link"):

@@ -213,7 +213,16 @@ class Machine:
         return [ev.LinkEvent(at=fact.at, state=fact.state, why=sanitise(fact.why))]
 
     def _stage_seen(self, fact: ev.StageSeen) -> list[ev.AnyEvent]:
-        progress = ev.Progress(at=fact.at, stage=fact.stage, done=fact.done, total=fact.total, fraction=fact.fraction)
+        progress = ev.Progress(
+            at=fact.at,
+            stage=fact.stage,
+            done=fact.done,
+            total=fact.total,
+            fraction=fact.fraction,
+            eta_s=fact.eta_s,
+            overall=fact.overall,
+            rests_on=fact.rests_on,
+        )
         last, self._stage = self._stage, progress
         if last is not None and (last.stage, last.done, last.fraction) == (
             progress.stage,

@@ -63,6 +63,7 @@ class Waiter:
         self._held_bytes = 0
         self._link: ev.LinkEvent | None = None
         self._answer: tuple[object, ...] = ()
+        self._place: tuple[object, ...] = ()
 
     @property
     def deadline(self) -> float:
@@ -99,7 +100,7 @@ class Waiter:
             case ev.Log() | ev.LogBlock():
                 self._moved(event.at, "the log grew")
             case ev.Progress():
-                self._moved(event.at, f"{event.stage} went on")
+                self._on_progress(event)
             case ev.Finding():
                 return self._on_finding(event)
             case ev.Health():
@@ -114,6 +115,15 @@ class Waiter:
             case _:
                 pass
         return None
+
+    def _on_progress(self, event: ev.Progress) -> None:
+        """A new estimate of a stage that stands still is no movement; compilers that work in its silence are one."""
+        place = (event.stage, event.done, event.fraction)
+        if place != self._place:
+            self._place = place
+            self._moved(event.at, f"{event.stage} went on")
+        elif event.signs:
+            self._moved(event.at, event.signs)
 
     def _moved(self, at: float, what: str) -> None:
         self._moved_at, self._moved_what = at, what

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a plain wait neither records nor tells anybody
     from supervisor.supervise.record import Recorder
 
 LIVE_EVERY_S = 0.5
+_LOADS = {ev.Phase.LAUNCHING, ev.Phase.LOADING, ev.Phase.WARMING}
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -81,9 +82,9 @@ class Printer:
         if not self._live:
             return
         last = desk.tally.last_line
-        stage, fraction = (self._stage.stage, self._stage.fraction) if self._stage is not None else ("", None)
         width = shutil.get_terminal_size().columns
-        line = text.live_line(ev.LABELS[desk.phase], stage, fraction, elapsed_s, last[1] if last else "", width)
+        stage = self._stage if desk.phase in _LOADS else None
+        line = text.live_line(ev.LABELS[desk.phase], stage, desk.clock.now(), elapsed_s, last[1] if last else "", width)
         self._err.write("\r\x1b[K" + self._options.mask(line))
         self._err.flush()
 

@@ -51,10 +51,15 @@ def line_of(event: ev.AnyEvent, style: Style) -> str | None:
             return None
 
 
-def live_line(phase: str, stage: str, fraction: float | None, elapsed_s: float, last: str, width: int) -> str:
-    """One line for a terminal: phase, stage, elapsed time, and the last thing seen, cut to the width."""
-    bar = "" if fraction is None else f" {fraction * 100:.0f} %"
-    parts = [spell(elapsed_s), phase, f"{stage}{bar}" if stage else "", last]
+def live_line(phase: str, progress: ev.Progress | None, now: float, elapsed_s: float, last: str, width: int) -> str:
+    """One line for a terminal: elapsed time, phase, stage, what is left, and the last thing seen, cut to the width."""
+    stage = left = ""
+    if progress is not None:
+        stage = progress.stage + ("" if progress.fraction is None else f" {progress.fraction * 100:.0f} %")
+        if progress.eta_s is not None:
+            left = f"≈ {spell(max(0.0, progress.eta_s - max(0.0, now - progress.at)))} left"
+        last = progress.signs or last
+    parts = [spell(elapsed_s), phase, stage, left, last]
     return " · ".join(part for part in parts if part)[: max(10, width - 1)]
 
 

@@ -47,7 +47,7 @@ def boot_id() -> str:
 
 
 def stat(pid: int) -> Optional[Dict[str, Any]]:
-    """comm, state, ppid, pgid, sid, tty, threads, start_ticks and rss of a process, None when it is gone."""
+    """comm, state, ppid, pgid, sid, tty, CPU time, threads, start_ticks and rss of a process, None when it is gone."""
     try:
         descriptor = os.open("/proc/%d/stat" % pid, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -69,6 +69,8 @@ def stat(pid: int) -> Optional[Dict[str, Any]]:
         "pgid": int(fields[2]),
         "sid": int(fields[3]),
         "tty": fields[4] != b"0",
+        # With those of the children that it waited for: of a tree of short-lived compilers nothing is lost.
+        "cpu_s": sum(int(field) for field in fields[11:15]) / _TICKS,
         "threads": int(fields[17]),
         "start_ticks": int(fields[19]),
         "rss_bytes": int(fields[21]) * _PAGE,
@@ -116,6 +118,7 @@ def describe(pid: int) -> Optional[Process]:
         "title": title[:300] or "[%s]" % found["comm"],
         "state": found["state"],
         "rss_bytes": found["rss_bytes"],
+        "cpu_s": round(found["cpu_s"], 2),
         "age_s": max(0.0, round(_uptime() - found["start_ticks"] / _TICKS, 1)),
     }
 
@@ -125,6 +128,16 @@ def title_of(pid: int) -> str:
     words = read("/proc/%d/cmdline" % pid).rstrip(b"\0").decode("utf-8", "replace").split("\0")
     # `python -c` has a whole program in one word: its newlines would make many lines of one.
     return " ".join(" ".join(redact_argv([word for word in words if word])).split())
+
+
+def read_bytes(pid: int) -> int:
+    """What it has read so far, from files or, where they are mapped, from the disk; 0 where we may not look."""
+    found = 0
+    for line in read("/proc/%d/io" % pid).splitlines():
+        name, _, value = line.partition(b": ")
+        if name in (b"rchar", b"read_bytes") and value.isdigit():
+            found = max(found, int(value))
+    return found
 
 
 def started_at(start_ticks: int) -> float:

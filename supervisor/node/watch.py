@@ -25,6 +25,8 @@ ROOT_EVERY_S = 0.1
 ASK_AGAIN_S = 5.0
 OPEN_EVERY_S = 0.5
 RSS_STEP_BYTES = 64 * 1024 * 1024
+WORK_EVERY_S = 5.0
+"""How often it is told what the tree has worked: CPU time, bytes read. A silent load is told from a hang by it."""
 
 
 class RunWatch:
@@ -51,7 +53,7 @@ class RunWatch:
         self._tree: List[Json] = []
         self._told_tree: Optional[List[Any]] = None
         self._told_rss_bytes = 0
-        self._tree_at = self._thorough_at = self._root_at = float("-inf")
+        self._tree_at = self._thorough_at = self._root_at = self._work_at = float("-inf")
         self._lock: Optional[socket.socket] = None
         self._pidfd: Optional[int] = None
         if described["exit"] is None:
@@ -210,6 +212,10 @@ class RunWatch:
         if identities != self._told_tree or abs(rss_bytes - self._told_rss_bytes) >= RSS_STEP_BYTES:
             self._told_tree, self._told_rss_bytes = identities, rss_bytes
             self._tell("tree", tree=tree)
+        if tree and not self._ended and now - self._work_at >= WORK_EVERY_S:
+            self._work_at = now
+            cpu_s = round(sum(item["cpu_s"] for item in tree), 2)
+            self._tell("work", cpu_s=cpu_s, read_bytes=sum(proc.read_bytes(item["pid"]) for item in tree))
         if self._ended and not tree:
             self._gone = True
             self._tell("tree_gone")

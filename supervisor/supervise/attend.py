@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from supervisor.adapters.http import Http
@@ -16,7 +17,6 @@ from supervisor.core import events as ev
 from supervisor.core.events import Phase
 from supervisor.core.machine import DRAIN_S
 from supervisor.core.phases import ENDED_PHASES
-from supervisor.core.progress import BlockReader, Read
 from supervisor.engines import loader
 from supervisor.errors import NodeRequestError, UnreachableError
 from supervisor.supervise.begin import Run
@@ -27,6 +27,7 @@ from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
 from supervisor.supervise.looking import HealthLook
 from supervisor.supervise.plan import Plan
+from supervisor.supervise.progressing import LoadWatch
 from supervisor.supervise.stop import NOT_LOOKED
 from supervisor.supervise.suspecting import DeadRanks, LogVerdict
 from supervisor.supervise.takedown import processes
@@ -40,16 +41,23 @@ class Attendance:
 
     Args:
         after: where the log of the run before was read to, if it was attended too: the file may go on there.
+        history: the folder in which launches are remembered; None remembers none.
     """
 
     def __init__(
-        self, plan: Plan, run: Run, connection: Connection, desk: Desk, *, after: Position | None = None
+        self,
+        plan: Plan,
+        run: Run,
+        connection: Connection,
+        desk: Desk,
+        *,
+        after: Position | None = None,
+        history: Path | None = None,
     ) -> None:
         self._plan = plan
         self._run = run
         self._connection = connection
         self._desk = desk
-        self._reader = BlockReader(plan.engine)
         self._blocks = Blocks(run.begins, after=after)
         self._end = EndWatch(run.root, now=desk.clock.now())
         self._verdict = LogVerdict(plan.engine, loader.common(), desk, self._beside)
@@ -60,6 +68,7 @@ class Attendance:
         self.tree_at = desk.clock.now()
         self.holding = Holding(plan, run.run_id, connection, desk)
         self._health = HealthLook(plan, run, connection, desk, beside=self._beside)
+        self._load = LoadWatch(plan, run, desk, node=connection.link.name, folder=history)
 
     @property
     def run(self) -> Run:
@@ -78,12 +87,14 @@ class Attendance:
         url = self._run.settled.url
         http = Http(self._connection.dial)
         self._health.connected(http)
+        self._load.connected()
         await client.request("watch_port", host=url.host, port=url.port, interval_s=0.1)
         try:
             await first_of(
                 asyncio.create_task(self._connection.wait_lost()),
                 asyncio.create_task(self._hear()),
                 asyncio.create_task(self._read_log()),
+                asyncio.create_task(self._load.watch()),
                 asyncio.create_task(self._health.look()),
                 asyncio.create_task(self.holding.watch()),
                 asyncio.create_task(self._health.metrics.watch(http)),
@@ -98,6 +109,7 @@ class Attendance:
         """Called at every change of the phase: wakes the looks, and tells why a run failed."""
         self._health.moved(change.at, wake=True)
         self._health.metrics.phase_changed()
+        self._load.phase_changed(change)
         self._end.phase_changed(change)
         if change.to is Phase.FAILED:
             self._desk.tell(self._verdict.finding(self._end.facts(change.at), change.at))
@@ -129,6 +141,8 @@ class Attendance:
                     self._beside(self.holding.end_watch())
                 elif (event := self._desk.hub.view.gpu) is not None:
                     self._end.gpus(event)
+            case "work":
+                self._load.worked(notice)
             case "child_ended":
                 self._dead.take(self._end.child_ended(notice["dead"], self._offset_s))
             case "keeper_gone":
@@ -146,6 +160,7 @@ class Attendance:
     def _tree(self, now: float, raw: list[dict[str, Any]]) -> None:
         before, self.tree, self.tree_at = self.tree, processes(raw), now
         self._end.tree(now, self.tree)
+        self._load.tree(self.tree)
         if _stopped(self.tree) - _stopped(before):
             self._health.stands_still()
         known = self._run.root
@@ -245,24 +260,10 @@ class Attendance:
                 self._desk.tell(block)
                 self._end.log_grew(now)
                 self._verdict.take(block)
-                for _line_no, _offset, text, read in self._reader.read(block):
-                    self._read_line(now, text, read)
+                for ready in self._load.take(block):
+                    self._health.moved(now, wake=ready)
             self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
             await self._desk.step_aside()
-
-    def _read_line(self, now: float, text: str, read: Read) -> None:
-        if read.stage:
-            self._health.moved(now)
-            self._desk.note(
-                ev.StageSeen(
-                    at=now, stage=read.stage, done=read.done, total=read.total, fraction=read.fraction, line=text
-                )
-            )
-        elif read.ready:
-            self._desk.note(ev.ReadyLineSeen(at=now, line=text[:200]))
-            self._health.moved(now, wake=True)
-        elif read.fatal:
-            self._desk.note(ev.CannotComeUp(at=now, text=f"{read.fatal} ({text[:200]})"))
 
     async def verify_again(self) -> None:
         """Ask for a generation at the next look, whatever the last one came to."""

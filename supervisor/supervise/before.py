@@ -33,6 +33,8 @@ class Found(Struct, frozen=True, kw_only=True):
     """PATH of the node's ssh environment."""
     gpu_baseline: dict[str, int] = {}
     """GPU's UUID → bytes that no process accounted for before the launch: what may stay after a stop."""
+    weights_bytes: int | None = None
+    """Of the model on the node's disk, where they could be told."""
 
 
 class Before:
@@ -75,6 +77,7 @@ class Before:
             refusals=refusals,
             path=facts["path"],
             gpu_baseline={uuid: count for uuid, count in baseline.items() if count is not None},
+            weights_bytes=(facts.get("weights") or {}).get("bytes"),
         )
 
     async def _facts(self, settled: Settled) -> tuple[dict[str, Any], Snapshot]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from supervisor.adapters.node import NodeClient
 from supervisor.core import events as ev
@@ -34,6 +35,13 @@ class Run(Struct, frozen=True, kw_only=True):
     begins: Begins
     """The log's place before which nothing is looked at, and the one before which nothing belongs to this run."""
     root: ev.Process | None
+    began_at: float
+    """When it was launched; of a run that is taken over, as its record on the node says."""
+    launched: bool = False
+    """By us, just now: all of its load is seen."""
+    fingerprint: str = ""
+    weights_bytes: int | None = None
+    """Of the model on the node's disk; None where they are not known, as of a run that is taken over."""
 
 
 def new_run_id(now: float) -> str:
@@ -171,6 +179,8 @@ class Beginning:
             ),
             begins=Begins(offset=offset, line_no=lines + 1, run_offset=began, run_line=lines_before_run + 1),
             root=_root(record),
+            began_at=min(float(record["started_at"]), self._desk.clock.now()),
+            fingerprint=record.get("fingerprint") or "",
         )
 
     async def _lines_before(self, path: str, offset: int) -> int:
@@ -217,10 +227,12 @@ class Beginning:
             return None
         record = reply["run"]
         text = f"keeper {record['keeper']['pid']} started pid {record['root']['pid']}"
-        self._desk.note(ev.Launched(at=self._desk.clock.now(), text=text))
+        launched_at = self._desk.clock.now()
+        self._desk.note(ev.Launched(at=launched_at, text=text))
         if path is None:
             path, offset = record["log"]["path"], int(record["log"]["offset"])
-        return await self._handle(record, settled, path, offset, offset)
+        run = await self._handle(record, settled, path, offset, offset)
+        return replace(run, began_at=launched_at, launched=True, weights_bytes=found.weights_bytes)
 
     async def compare_login_path(self) -> None:
         """Warn where the PATH of the user's terminal has what the launch had not.

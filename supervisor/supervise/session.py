@@ -9,6 +9,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.adapters.base import Clock, Link
@@ -44,6 +45,7 @@ class Session:
         force: launch though GPU memory is surely too short, or its release is not proved.
         clean: stop our own left-overs before a launch.
         nvml_source: see `Connection`.
+        history: the folder in which launches are remembered; None remembers none.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Session:
         force: bool = False,
         clean: bool = False,
         nvml_source: str | None = None,
+        history: Path | None = None,
     ) -> None:
         self.plan = plan
         verify = plan.verify is not None and plan.engine.completion is not None
@@ -69,6 +72,7 @@ class Session:
         self._stays = stays
         self._force = force
         self._clean = clean
+        self._history = history
         self._again = asyncio.Event()
         self._attendance: Attendance | None = None
         self._log: Position | None = None
@@ -138,7 +142,9 @@ class Session:
         )
         run = await beginning.run()
         self._replace = False
-        self._attendance = Attendance(self.plan, run, self._connection, self.desk, after=self._log)
+        self._attendance = Attendance(
+            self.plan, run, self._connection, self.desk, after=self._log, history=self._history
+        )
         self._log = run.position
         self._beside = asyncio.create_task(beginning.compare_login_path())
 

@@ -321,7 +321,9 @@ def _stages(
 
 
 def _still(progress: ev.Progress, now: float) -> Pieces:
-    still_s = now - progress.at
+    if progress.signs:
+        return ((one_line(progress.signs), "dim"),)  # it is silent, and what shows that it works says for how long
+    still_s = progress.still_s + now - progress.at
     if still_s <= STILL_S:
         return ()
     return ((f"still {running(still_s)}", "dim" if still_s < LONG_STILL_S else "warn"),)

@@ -76,14 +76,28 @@ def test_colour_is_all_that_differs_and_only_where_it_is_wanted(event: ev.AnyEve
 
 @pytest.mark.parametrize("width", [1, 10, 40, 80, 500])
 def test_a_live_line_never_wraps(width: int) -> None:
-    line = live_line("loading", "weights", 0.4567, 398, "x" * 300, width)
+    progress = ev.Progress(at=100.0, stage="weights", fraction=0.4567)
+    line = live_line("loading", progress, 101.0, 398, "x" * 300, width)
     assert len(line) <= max(10, width - 1)
     if width == 80:
         assert line.startswith("6:38 · loading · weights 46 % · xxx")
 
 
 def test_a_live_line_leaves_out_what_is_not_known() -> None:
-    assert live_line("loading", "", None, 4, "", 80) == "4.0 s · loading"
+    assert live_line("loading", None, 4.0, 4, "", 80) == "4.0 s · loading"
+
+
+def test_a_live_line_counts_down_what_is_left() -> None:
+    progress = ev.Progress(at=100.0, stage="weights", fraction=0.5, eta_s=190.0)
+    line = live_line("loading", progress, 110.0, 30, "last line", 120)
+    assert line == "30 s · loading · weights 50 % · ≈ 3:00 left · last line"
+    assert "≈ 0.0 s left" in live_line("loading", progress, 900.0, 830, "", 120)
+
+
+def test_a_live_line_tells_a_silence_instead_of_the_old_last_line() -> None:
+    progress = ev.Progress(at=100.0, stage="kernels", signs="silent for 4:00; children: 16 cicc, 1 ninja busy")
+    line = live_line("loading", progress, 101.0, 300, "an old line", 120)
+    assert line == "5:00 · loading · kernels · silent for 4:00; children: 16 cicc, 1 ninja busy"
 
 
 def test_the_ending_tells_all_that_was_seen() -> None:
