@@ -175,7 +175,9 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     death: bool = False
     """Of noise and headers: this line says that a process of the server dies or has died."""
     request: bool = False
-    """Of headers: what follows concerns one request, and the server lives on."""
+    """Of headers: the traceback that follows concerns one request, or nobody, and the server lives on."""
+    chain: bool = False
+    """Of noise: it joins two tracebacks of one exception."""
     stop: bool = False
     """Of noise: somebody asked it to stop. What comes after is no failure."""
 

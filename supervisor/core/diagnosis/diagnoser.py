@@ -84,6 +84,7 @@ class Diagnoser:
         self._order = 0
         self._stages: list[str] = []
         self._batches = 0
+        self._last_aside: Line | None = None
         self._certain: Candidate | None = None
 
     def __repr__(self) -> str:
@@ -126,13 +127,18 @@ class Diagnoser:
         kind = self._book.form(said.body, hits)
         if isinstance(kind, Noise):
             told = self._noise(kind.rule, text, line_no)
-        elif said.level in QUIET_LEVELS:  # a logger's plain information, whatever words it has
+            if kind.rule.chain and self._last_aside is not None:  # the traceback goes on, and its header with it
+                self._headed[said.speaker] = (self._order, self._last_aside)
+        elif said.level in QUIET_LEVELS and not (ending is not None and ending.frames):
+            # A logger's plain information, whatever words it has.
             told = Told.NOTHING
         else:
             if isinstance(kind, Header):
                 self._header(kind.rule, said, text, line_no)
             told = self._candidate(text, line_no, said, ending, hits, header=kind is not None)
         if moved or taken is not None or isinstance(kind, Header) or hits.by_digits:
+            return Told.SOMETHING
+        if isinstance(kind, Noise) and kind.rule.chain:
             return Told.SOMETHING
         if told is Told.NOTHING and hits.serving and self._book.serving(text, hits):
             return Told.SERVING
@@ -181,8 +187,7 @@ class Diagnoser:
             told = said.level == "WARNING" or (ending is None and PROSE.match(said.body) is not None)
             return min(cause.rule.rank, RANK_WARNED) if told else cause.rule.rank
         if ending is not None:
-            quiet = said.level in QUIET_LEVELS or said.level == "WARNING" or ending.name.endswith("Warning")
-            if quiet and not ending.frames:
+            if (said.level == "WARNING" or ending.name.endswith("Warning")) and not ending.frames:
                 return None
             if ending.frames:
                 return RANK_HEADED if self._header_of(said) is not None else RANK_TRACEBACK
@@ -211,6 +216,11 @@ class Diagnoser:
         if rank is None or (header and cause is None):  # a header may quote the cause (`Capture … failed: X`)
             return Told.NOTHING
         under = self._header_of(said)
+        if under is not None and under.request and ending is not None:
+            self._headed.pop(said.speaker, None)  # it is about one traceback
+            self._last_aside = under
+        elif ending is not None:
+            self._last_aside = None
         candidate = Candidate(
             line_no=line_no,
             order=self._order,

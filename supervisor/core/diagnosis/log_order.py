@@ -1,4 +1,4 @@
-"""In which order the lines of a log stand: as they were written, or newest first, as the consoles of clouds export them.
+"""In which order the lines of a log stand: as they were written, or newest first, as consoles of clouds export them.
 
 Told from time stamps, and from tracebacks, whose frames follow their first line when the log is the right way round.
 Pure; looks at the beginning of a log. Where nothing tells, it is as it was written.

@@ -23,6 +23,7 @@ class Said(Struct, frozen=True):
 
 
 MOST_PREFIXES = 8
+COLOURS = "#^"
 _LEVELS = r"TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|DEFAULT"
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 
@@ -43,6 +44,8 @@ _PREFIXES = tuple(
         ("A", rf"(?P<level>{_LEVELS}):? \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./<>-]+:\d+\](?: |$)"),  # vLLM
         ("[", r"\[rank ?(?P<speaker>\d+)\]:? ?"),  # torch
         ("[", r"\[(?P<level>[IWEF])\d{3,4} \d\d:\d\d:\d\d\.\d+ [\w.]+:\d+\] ?"),  # c10
+        ("[", r"\[(?P<level>[IWEF]) [\w.]+:\d+\] ?"),  # c10 of older days
+        ("a", r"time=\S+ level=(?P<level>[A-Z]+) source=\S+ msg="),  # Go's slog, as of Ollama
         ("A", r"(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w./-]+:\d+\] "),  # glog
         ("[", r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] "),  # TensorRT-LLM
         ("[", r"\[(?:TRT-LLM|TensorRT-LLM|TRT|RANK (?P<speaker>\d+))\] ?"),
@@ -74,7 +77,10 @@ def unwrap(text: str) -> Said:
         groups = match.groupdict()
         if who := groups.get("speaker"):
             speaker.append(who.strip())
-        level = groups.get("level") or level
+        if "level" in groups:
+            level = groups["level"] or level
+        elif text[match.start()] not in COLOURS:
+            level = ""  # of whoever passed the line on: a launcher says INFO of all that its server writes
     body = text[at:]
     if "%|" in body and (bar := _BAR.match(body)):
         rest = body[bar.end() :]
