@@ -45,6 +45,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(parts.summary(skips))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the program remembers of launches lies in a folder of the tests, not in the home of whoever runs them."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    yield
+    patch.undo()
+
+
 @pytest.fixture
 def require_real() -> Callable[..., None]:
     """`require_real("sshd")`: skip, or fail where CI says so, when that real part is missing."""

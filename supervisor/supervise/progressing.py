@@ -120,8 +120,9 @@ class LoadWatch:
                 self._desk.note(ev.CannotComeUp(at=block.at, text=f"{read.fatal} ({text[:200]})"))
 
     def _on_stage(self, now: float, text: str, read: Read) -> None:
-        self._estimator.stage(now, read.stage, read.fraction, timed=now >= self._timed_from)
-        said = self._estimator.estimate(now)
+        timed = now >= self._timed_from
+        self._estimator.stage(now, read.stage, read.fraction, timed=timed)
+        said = self._estimator.estimate(now, calm=timed)
         before = self._stage
         if before is None or (before.stage, before.done, before.fraction) != (read.stage, read.done, read.fraction):
             self._voice_at = now

@@ -268,3 +268,18 @@ def test_status_waits_for_no_phase_and_its_own_limit_is_no_failure() -> None:
     decision = lost.tick(BEGAN + 10)
     assert decision is not None
     assert decision.exit_code == 3
+
+
+def test_a_new_estimate_of_a_stage_that_stands_still_is_no_movement() -> None:
+    waits = waiter(stall_s=60)
+    waits.feed(ev.Progress(at=BEGAN + 1, stage="weights", done=3, total=9, fraction=1 / 3))
+    waits.feed(ev.Progress(at=BEGAN + 50, stage="weights", done=3, total=9, fraction=1 / 3, eta_s=40.0, still_s=49.0))
+    assert "weights went on" in the(waits.tick(BEGAN + 61)).reason
+
+
+def test_compilers_that_work_in_a_silence_are_movement() -> None:
+    waits = waiter(stall_s=60)
+    waits.feed(ev.Progress(at=BEGAN + 1, stage="kernels"))
+    waits.feed(ev.Progress(at=BEGAN + 50, stage="kernels", still_s=49.0, signs="children: 16 cicc busy"))
+    assert waits.tick(BEGAN + 109) is None
+    assert "last: children: 16 cicc busy" in the(waits.tick(BEGAN + 111)).reason
