@@ -18,7 +18,7 @@ from supervisor.errors import SupervisorError, UsageError
 EPILOG = """\
 exit codes: 0 reached, 1 the server failed, 2 wrong command line or profile, 3 the node cannot be reached,
 4 refused before anything was launched, 124 time ran out, 129/130/143 interrupted (the server is left running).
-`status`: 0 serving, 1 failed or degraded, 5 any other. `zombies`: 0 none left, 1 some.
+`status`: 0 serving, 1 failed or degraded, 5 any other. `zombies`: 0 none left, 1 some. `diagnose`: 0 whatever it found.
 
 commands:
   supervisor [PROFILE…]                         the console; of several: a table of all; of none: a start screen
@@ -28,6 +28,7 @@ commands:
   supervisor status | logs [-f] | stop | restart PROFILE
   supervisor gpus HOST… [--watch]               GPU memory, and who holds it
   supervisor zombies HOST [--kill [PID…]]       left-over holders; end them and prove the release
+  supervisor diagnose FILE|-                    the root cause in any launch log, offline
   supervisor demo                               all of it on this machine, nothing else needed
 """
 
@@ -215,6 +216,8 @@ def _named(name: str, words: list[str]) -> int:
         _add_demo(parser)
     elif name in ("gpus", "zombies"):
         _add_nodes(parser, name)
+    elif name == "diagnose":
+        _add_diagnose(parser)
     else:
         parser.add_argument("profile", metavar="PROFILE", help="a profile: a path, or a name")
     if name == "restart":
@@ -242,6 +245,9 @@ _DESCRIPTIONS = {
     "gpus": "GPU memory of nodes, and who holds it. Exit code 0 whatever is found, 3 when a node is not reached.",
     "zombies": "Left-over holders of GPU memory, with evidence. --kill ends them (TERM, KILL after 30 s) and proves "
     "that the memory is free. Exit code 0: none is left, 1: some are.",
+    "diagnose": "Names the root cause in a log: its family, its line and number, how sure that is, what to do, and "
+    "what was ruled out. Reads plain text and gzip, of any size, with the prefixes of containers, Kubernetes or Ray, "
+    "newest first too; connects to nothing. Exit code 0 whatever it found, also where it does not know.",
     "demo": "The whole way to serving on this machine, in the console: a loopback SSH node with throw-away keys, eight "
     "SIMULATED GPUs, a left-over of yesterday on one of them, and a SIMULATED engine (or a real llama-server). "
     "Everything of it is gone afterwards.",
@@ -265,6 +271,13 @@ def _add_nodes(parser: _Parser, name: str) -> None:
         )
         add("--yes", action="store_true", help="with --kill: do not ask (never enough for another user's process)")
     add("--json", action="store_true", help="JSON lines on standard output")
+
+
+def _add_diagnose(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("log", metavar="FILE|-", type=_text, help="the log, plain or gzip; - reads it from standard input")
+    add("--engine", metavar="NAME", help="whose log it is (left out: the log tells)")
+    add("--json", action="store_true", help="JSON lines on standard output: a finding if there is one, then a summary")
 
 
 def _add_demo(parser: _Parser) -> None:

@@ -288,6 +288,17 @@ def zombies(options: Namespace) -> int:
     return asyncio.run(work)
 
 
+# ------------------------------------------------------------------------------------------- logs
+
+
+def diagnose(options: Namespace) -> int:
+    """The root cause in a log, offline."""
+    from supervisor import diagnosing
+
+    engines()  # a wrong file of the user's own is told here
+    return diagnosing.run(options, engine_of(options.engine) if options.engine else None)
+
+
 # ------------------------------------------------------------------------------------------- the demonstration
 
 

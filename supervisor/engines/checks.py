@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from supervisor.core.diagnosis.unwrap import unwrap
 from supervisor.core.engine import Common, Engine, LogSign, Root, Stage
 from supervisor.core.families import FAMILIES
 from supervisor.core.progress import MATCHED_CHARS
@@ -24,6 +25,8 @@ KINDS = ("stages", "ready_lines", "fatal_lines", "error_lines", "noise_lines", "
 """The lists of rules, as the Structs name them."""
 NEED_LITERALS = frozenset({"stages", "ready_lines", "fatal_lines", "noise_lines", "headers", "roots"})
 """Every line of a flowing log is asked for these."""
+UNWRAPPED = frozenset({"noise_lines", "headers", "roots"})
+"""They are asked of what is said, without the prefixes of whoever says it."""
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _LEAST = 2
 """A single character stands in nearly every line: it saves nothing."""
@@ -64,7 +67,8 @@ def of_rule(kind: str, rule: Any, path: Path) -> Iterator[Problem]:
         yield from _stage_samples(rule, fits, path)
     else:
         for index, line in enumerate(rule.samples):
-            yield from _sample(rule, fits, line, (*path, "samples", index))
+            said = unwrap(line).body if kind in UNWRAPPED else line
+            yield from _sample(rule, fits, said, (*path, "samples", index))
     if isinstance(rule, Root):
         yield from _root(rule, fits, path)
 
@@ -142,7 +146,7 @@ def _number(value: float | None) -> str:
 
 def _root(rule: Root, fits: re.Pattern[str], path: Path) -> Iterator[Problem]:
     for index, line in enumerate(rule.not_samples):
-        if fits.search(line[:MATCHED_CHARS]):
+        if fits.search(unwrap(line).body[:MATCHED_CHARS]):
             yield Problem((*path, "not_samples", index), "the pattern fits this line, which it should not")
     if rule.category not in FAMILIES:
         near = difflib.get_close_matches(rule.category, FAMILIES, n=1)

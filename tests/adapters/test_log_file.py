@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,6 @@ def test_a_spool_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(self, _data: object) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(log_file.tempfile, "TemporaryFile", lambda **_: Full())
-    with pytest.raises(UsageError, match="needs room in .*: No space left on device"):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+    with pytest.raises(UsageError, match=r"needs room in .*: No space left on device"):
         Backwards(iter([b"x"]), Order.LINES_REVERSED)
