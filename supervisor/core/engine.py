@@ -178,6 +178,10 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     """Of headers: the traceback that follows concerns one request, or nobody, and the server lives on."""
     chain: bool = False
     """Of noise: it joins two tracebacks of one exception."""
+    certain: bool = False
+    """As a root's: a server whose log has this line will never serve."""
+    recorded: str = ""
+    """As a root's."""
     stop: bool = False
     """Of noise: somebody asked it to stop. What comes after is no failure."""
 

@@ -15,6 +15,8 @@ from supervisor.core.lines import LineSplitter, plain_bytes, shown
 
 MOST_KINDS = 20_000
 """Kinds of lines that are remembered; then it begins anew, which costs reading them once more."""
+ECHOES_READ = 64
+"""Of an error that comes again and again, so many are read: who says it is told up to a number of processes."""
 LONGEST_KIND = 400
 """Bytes of a line that is remembered: longer ones hold somebody's text, and hardly come again."""
 _DIGITS = b"0123456789"
@@ -28,10 +30,16 @@ class BlockDiagnoser:
         self._splitter: LineSplitter | None = None
         self._told = False
         self._known: dict[bytes, Told] = {}
+        self._echoes: dict[bytes, int] = {}
         self._epoch = 0
 
     def __repr__(self) -> str:
         return f"<BlockDiagnoser {self._diagnoser!r}>"
+
+    @property
+    def read_lines(self) -> int:
+        """How many lines were read and not passed over."""
+        return self._diagnoser.read_lines
 
     def feed(self, block: ev.LogBlock) -> ev.Finding | None:
         """One block. The finding that ends the wait, once, as soon as it is certain."""
@@ -85,20 +93,26 @@ class BlockDiagnoser:
         for index, kind in enumerate(kinds):
             following = diagnoser.following
             told = None if following else known.get(kind)
-            if told is Told.NOTHING or (told is Told.ECHO and self._epoch == diagnoser.epoch):
+            if told is Told.NOTHING or (told is Told.ECHO and self._heard_enough(kind)):
                 continue
             if told is Told.SERVING:
                 diagnoser.serving()
                 continue
             told = self._line(shown(lines[index]), line_no + index)
             if not following and told is not Told.SOMETHING and len(kind) <= LONGEST_KIND:
-                if told is Told.ECHO and self._epoch != diagnoser.epoch:
-                    self._forget_echoes()
                 known[kind] = told
         if len(known) > MOST_KINDS:
             known.clear()
+            self._echoes.clear()
+
+    def _heard_enough(self, kind: bytes) -> bool:
+        """Of an error that was told before: other ranks say the same, and differ from it in digits alone."""
+        if self._epoch != self._diagnoser.epoch:
+            self._forget_echoes()
+            return False
+        self._echoes[kind] = heard = self._echoes.get(kind, 0) + 1
+        return heard > ECHOES_READ
 
     def _forget_echoes(self) -> None:
         self._epoch = self._diagnoser.epoch
-        for kind in [kind for kind, told in self._known.items() if told is Told.ECHO]:
-            del self._known[kind]
+        self._echoes.clear()

@@ -11,7 +11,7 @@ from enum import Enum
 
 from supervisor.core import events as ev
 from supervisor.core.diagnosis.candidates import Candidate, Candidates
-from supervisor.core.diagnosis.conclude import Diagnosis, Seen, conclude, finding_of
+from supervisor.core.diagnosis.conclude import LIKELY_RANK, Diagnosis, Seen, conclude, finding_of
 from supervisor.core.diagnosis.facts import EndFacts
 from supervisor.core.diagnosis.rulebook import Cause, Header, Hits, Noise, Rulebook
 from supervisor.core.diagnosis.tracebacks import BEGIN, Ending, Inside, Tracebacks
@@ -85,10 +85,15 @@ class Diagnoser:
         self._stages: list[str] = []
         self._batches = 0
         self._last_aside: Line | None = None
-        self._certain: Candidate | None = None
+        self._proof: Candidate | None = None
 
     def __repr__(self) -> str:
         return f"<Diagnoser {self._order} lines, {len(self._candidates)} candidates>"
+
+    @property
+    def read_lines(self) -> int:
+        """How many lines it was told."""
+        return self._order
 
     @property
     def following(self) -> bool:
@@ -97,7 +102,12 @@ class Diagnoser:
 
     def certain(self, at: float) -> ev.Finding | None:
         """What proves that it will never serve, as soon as that was read."""
-        return None if self._certain is None else finding_of(self._certain, at, self._seen)
+        if self._proof is None:
+            return None
+        best = self._candidates.best(ended=True)
+        if best and best[0].rank >= min(LIKELY_RANK, self._proof.rank):
+            return finding_of(best[0], at, self._seen)  # the proof is often the last word, and the cause stands above
+        return finding_of(self._proof, at, self._seen)
 
     def suspicion(self, at: float) -> ev.Finding | None:
         """What would be named if it ended now. It proves nothing."""
@@ -174,6 +184,10 @@ class Diagnoser:
             self._seen.died(text, line_no)
         if rule.why:
             self._seen.rules_out(rule.why)
+        if rule.certain and self._proof is None:
+            self._proof = Candidate(
+                line_no=line_no, order=self._order, text=text[:TEXT_CHARS], body=text, rank=RANK_WORD
+            )
         return Told.SOMETHING if rule.stop or rule.death else Told.NOTHING
 
     def _header(self, rule: Line, said: Said, text: str, line_no: int) -> None:
@@ -239,6 +253,6 @@ class Diagnoser:
         self._batches = 0
         if cause is not None and cause.rule.death:
             self._seen.died(text, line_no)
-        if cause is not None and cause.rule.certain and self._certain is None:
-            self._certain = candidate
+        if cause is not None and cause.rule.certain:
+            self._proof = self._proof or candidate
         return Told.SOMETHING
