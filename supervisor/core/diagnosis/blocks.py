@@ -13,12 +13,14 @@ from supervisor.core.diagnosis.facts import EndFacts
 from supervisor.core.engine import Common, Engine
 from supervisor.core.lines import LineSplitter, plain_bytes, shown
 
-MOST_KINDS = 20_000
-"""Kinds of lines that are remembered; then it begins anew, which costs reading them once more."""
-ECHOES_READ = 64
+MOST_KIND_BYTES = 4 << 20
+"""Of the kinds of lines that are remembered; then it begins anew, which costs reading them once more."""
+ECHOES_READ = 32
 """Of an error that comes again and again, so many are read: who says it is told up to a number of processes."""
-LONGEST_KIND = 400
+LONGEST_KIND = 4096
 """Bytes of a line that is remembered: longer ones hold somebody's text, and hardly come again."""
+KIND_BYTES = 150
+"""What remembering one costs beside its own bytes."""
 _DIGITS = b"0123456789"
 
 
@@ -30,6 +32,7 @@ class BlockDiagnoser:
         self._splitter: LineSplitter | None = None
         self._told = False
         self._known: dict[bytes, Told] = {}
+        self._known_bytes = 0
         self._echoes: dict[bytes, int] = {}
         self._epoch = 0
 
@@ -101,9 +104,11 @@ class BlockDiagnoser:
             told = self._line(shown(lines[index]), line_no + index)
             if not following and told is not Told.SOMETHING and len(kind) <= LONGEST_KIND:
                 known[kind] = told
-        if len(known) > MOST_KINDS:
-            known.clear()
-            self._echoes.clear()
+                self._known_bytes += len(kind) + KIND_BYTES
+            if self._known_bytes > MOST_KIND_BYTES:
+                known.clear()
+                self._echoes.clear()
+                self._known_bytes = 0
 
     def _heard_enough(self, kind: bytes) -> bool:
         """Of an error that was told before: other ranks say the same, and differ from it in digits alone."""
