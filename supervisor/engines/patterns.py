@@ -75,9 +75,11 @@ def _after_repeat(ends: set[str], value: Any, words: Sequence[str]) -> set[str]:
         ends = _open_ends(ends, inner, words)
     if int(least) > 8:
         return {""} if ends else ends
-    if most == 1 and least == 0:
+    if not ends or most == least:
+        return ends
+    if most == 1:
         return ends | _open_ends(ends, inner, words)
-    return ends | {""} if ends and most != least else ends
+    return ends | _open_ends({*ends, ""}, inner, words)  # of many, the last one comes behind anything
 
 
 def _few(items: Any) -> str:
@@ -93,6 +95,10 @@ Atom = tuple[int, int, int]
 """A set of characters, how often it must stand there at least, and how often it may: 0 where that is not counted as a
 repeat."""
 Way = tuple[Atom, ...]
+_CONDITION: Atom = ((1 << _ASCII) - 1, 0, 0)
+"""Takes no character, and can fail: the end of a line, a border of a word, what must not follow."""
+_BEGIN: Atom = (0, 0, 0)
+"""The beginning of the line."""
 
 
 class _TooHard(Exception):
@@ -103,7 +109,8 @@ def trouble(pattern: str) -> str | None:
     """Why a line could hold this pattern up for long, in words; None for a pattern that is quick on any line."""
     try:
         parsed = sre.parse(pattern)
-        worst = max((_steps(way, _is_anchored(parsed)) for way in _ways(parsed)), default=0.0)
+        aside: list[Way] = []
+        worst = max(_steps(way) for way in [*_ways(parsed, aside), *aside])
     except _TooHard as error:
         return str(error)
     except RecursionError:
@@ -116,44 +123,44 @@ def trouble(pattern: str) -> str | None:
     return None
 
 
-def _is_anchored(parsed: Any) -> bool:
-    return bool(len(parsed)) and parsed[0][0] is sre.AT and parsed[0][1] in (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING)
+def _ways(parsed: Iterable[Any], aside: list[Way]) -> list[Way]:
+    """Every way through a pattern; in one where there are too many of them.
 
-
-def _ways(parsed: Iterable[Any]) -> list[Way]:
-    """Every way through a pattern; in one where there are too many of them."""
+    `aside` takes what is only looked at, ahead or back: it is left for good once it is known whether it fits.
+    """
     out: list[Way] = [()]
     for op, value in parsed:
-        more = _part(op, value)
+        more = _part(op, value, aside)
         if len(out) * len(more) > _MOST_WAYS:
             more = [tuple(atom for way in more for atom in way)]  # dearer than any of them
         out = list(dict.fromkeys(way + end for way in out for end in more))
     return out
 
 
-def _part(op: Any, value: Any) -> list[Way]:
+def _part(op: Any, value: Any, aside: list[Way]) -> list[Way]:
     if op is sre.SUBPATTERN:
-        return _ways(value[3])
+        return _ways(value[3], aside)
     if op is sre.ATOMIC_GROUP:
-        return _ways(value)
+        return _ways(value, aside)
     if op is sre.BRANCH:
-        return list(dict.fromkeys(way for branch in value[1] for way in _ways(branch)))
-    if op in (sre.AT, sre.ASSERT_NOT):
-        return [()]
-    if op is sre.ASSERT:
-        return [(), *_ways(value[1])]
+        return list(dict.fromkeys(way for branch in value[1] for way in _ways(branch, aside)))
+    if op is sre.AT:
+        return [(_BEGIN,) if value in (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING) else (_CONDITION,)]
+    if op in (sre.ASSERT, sre.ASSERT_NOT):
+        aside += [(*way, _CONDITION) for way in _ways(value[1], aside)]
+        return [(_CONDITION,)]
     if op is sre.GROUPREF:
         raise _TooHard("it refers back to what a group found: write it without")
     if op is sre.GROUPREF_EXISTS:
         raise _TooHard("it asks whether a group was found: write it without")
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-        return _repeat(op, value)
+        return _repeat(value, aside)
     return [((_set(op, value), 1, 0),)]
 
 
-def _repeat(op: Any, value: Any) -> list[Way]:
+def _repeat(value: Any, aside: list[Way]) -> list[Way]:
     least, most, inner = value
-    ways = _ways(inner)
+    ways = _ways(inner, aside)
     endless = int(most) > _MANY
     if not endless:
         if int(most) == 1:
@@ -166,7 +173,7 @@ def _repeat(op: Any, value: Any) -> list[Way]:
     longest = min(int(most), MATCHED_CHARS)
     if len(ways) == 1 and len(ways[0]) == 1 and not ways[0][0][2]:
         return [((ways[0][0][0], int(least), longest),)]
-    if any(atom[2] for way in ways for atom in way):
+    if not all(_is_parted(way) for way in ways):
         raise _TooHard("a repeat without an end holds another one (as in `(a+)+`): some lines would cost for ever")
     if not _begin_apart(ways):
         raise _TooHard("a repeat without an end holds parts that can begin alike (as in `(a|ab)*`)")
@@ -175,6 +182,15 @@ def _repeat(op: Any, value: Any) -> list[Way]:
         for atom in way:
             every |= atom[0]
     return [((every, int(least), longest * max(map(len, ways))),)]
+
+
+def _is_parted(way: Way) -> bool:
+    """Whether each repeat within a repeated part ends where something begins that it cannot be (as in `(a+,)+`)."""
+    for index, atom in enumerate(way):
+        after = way[(index + 1) % len(way)]
+        if atom[2] and (after[0] & atom[0] or not after[1]):
+            return False
+    return True
 
 
 def _begin_apart(ways: Sequence[Way]) -> bool:
@@ -187,9 +203,12 @@ def _begin_apart(ways: Sequence[Way]) -> bool:
     return True
 
 
-def _steps(way: Way, anchored: bool) -> float:
+def _steps(way: Way) -> float:
     """What a line that was made for it could cost: how many ways there are to share it out among the repeats."""
-    atoms: Way = way if anchored else ((_ALL, 0, MATCHED_CHARS), *way)
+    atoms: Way = way if way[:1] == (_BEGIN,) else ((_ALL, 0, MATCHED_CHARS), *way)
+    while atoms and atoms[-1][2]:  # what stands at the end never fails once it has begun
+        least = atoms[-1][1]
+        atoms = (*atoms[:-1], *([(atoms[-1][0], least, 0)] if least else []))
     repeats = [index for index, atom in enumerate(atoms) if atom[2]]
     ways: dict[int, tuple[float, int]] = {}  # in how many ways a place is reached, and behind how many repeats
     worst = 0.0

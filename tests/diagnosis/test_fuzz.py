@@ -37,8 +37,8 @@ COMMON = loader.common()
 COUNT = scaled(10_000)
 MOST_BYTES = 32 * 1024
 """Of one mutated log, so that many can be tried."""
-FIXED_S, BYTE_S = 0.5, 20e-6
-"""What a log may cost on a machine that others use too: its rules, and each byte of it."""
+FIXED_S, BYTE_S = 1.0, 20e-6
+"""What a log may cost of a processor's time: its rules, and each byte of it."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +58,11 @@ def pieces(data: bytes, chance: random.Random) -> Iterator[bytes]:
 
 def diagnosed(data: bytes, engine: str, chance: random.Random) -> Diagnosis:
     """The whole way of a log, checked for what must hold of any answer."""
-    began = time.perf_counter()
+    began = time.thread_time()
     reader = Reader(ENGINES[engine], COMMON, 0.0)
     reader.feed(pieces(data, chance))
     found = reader.conclude()
-    assert time.perf_counter() - began < FIXED_S + BYTE_S * len(data)
+    assert time.thread_time() - began < FIXED_S + BYTE_S * len(data)
     lines = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
     assert reader.lines == lines
     if found.finding is not None:
