@@ -23,6 +23,7 @@ from supervisor.supervise.begin import Run
 from supervisor.supervise.connection import Connection, first_of
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.ending import EndWatch
+from supervisor.supervise.examining import Examiner
 from supervisor.supervise.follow import Blocks, Position, frames
 from supervisor.supervise.holding import Holding
 from supervisor.supervise.looking import HealthLook
@@ -61,6 +62,8 @@ class Attendance:
         self._blocks = Blocks(run.begins, after=after)
         self._end = EndWatch(run.root, now=desk.clock.now())
         self._verdict = LogVerdict(plan.engine, loader.common(), desk, self._beside)
+        self._rules = Examiner(desk, self._examine, self._fetch)
+        self._last_words: ev.LogBlock | None = None
         self._dead = DeadRanks(plan.engine, desk, self._beside)
         self._timers: set[asyncio.Task[None]] = set()
         self._our_stop = self._gone = self._stop_seen = False
@@ -94,6 +97,7 @@ class Attendance:
                 asyncio.create_task(self._connection.wait_lost()),
                 asyncio.create_task(self._hear()),
                 asyncio.create_task(self._read_log()),
+                asyncio.create_task(self._rules.run()),
                 asyncio.create_task(self._load.watch()),
                 asyncio.create_task(self._health.look()),
                 asyncio.create_task(self.holding.watch()),
@@ -112,7 +116,14 @@ class Attendance:
         self._load.phase_changed(change)
         self._end.phase_changed(change)
         if change.to is Phase.FAILED:
-            self._desk.tell(self._verdict.finding(self._end.facts(change.at), change.at))
+            self._tell_finding(change.at)
+
+    def _tell_finding(self, at: float) -> None:
+        left_bytes = self._rules.finish(self._last_words)
+        if left_bytes:
+            size = f"{left_bytes / (1 << 20):.1f} MiB"
+            self._desk.warn(f"{size} of the log came too fast at the end to be examined: see `supervisor diagnose`")
+        self._desk.tell(self._verdict.finding(self._end.facts(at), at))
 
     # ------------------------------------------------------------------------------- notices
 
@@ -216,6 +227,7 @@ class Attendance:
                 stopped_by=(stop.get("by") or "somebody") if stop else None,
             )
         )
+        self._rules.ended()
         self._beside(self._tick_later())
         size = notice["log_size"]
         if size and self._run.position.path and self._run.position.offset < size:
@@ -237,7 +249,11 @@ class Attendance:
         except (NodeRequestError, UnreachableError):
             return  # the finding then says what it has
         data, now = base64.b64decode(reply["data"]), self._desk.clock.now()
-        self._verdict.take(ev.LogBlock(at=now, data=data, offset=offset, line_no=lines + 1, lines=data.count(b"\n")))
+        last = ev.LogBlock(at=now, data=data, offset=offset, line_no=lines + 1, lines=data.count(b"\n"))
+        if self._rules.behind:
+            self._last_words = last  # in its turn
+            return
+        self._verdict.take(last)
         self._desk.note(ev.LogRead(at=now, offset=size))
 
     async def _tick_later(self) -> None:
@@ -259,11 +275,25 @@ class Attendance:
             if block is not None:
                 self._desk.tell(block)
                 self._end.log_grew(now)
-                self._verdict.take(block)
-                for ready in self._load.take(block):
-                    self._health.moved(now, wake=ready)
-            self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
+                self._rules.put(block)
+            elif not self._rules.behind:
+                self._desk.note(ev.LogRead(at=now, offset=self._run.position.offset))
             await self._desk.step_aside()
+
+    def _examine(self, block: ev.LogBlock) -> None:
+        self._verdict.take(block)
+        for ready in self._load.take(block):
+            self._health.moved(self._desk.clock.now(), wake=ready)
+
+    async def _fetch(self, offset: int, length: int) -> bytes | None:
+        position = self._run.position
+        try:
+            reply = await self._connection.client.request(
+                "log_read", path=position.path, offset=offset, length=length, dev=position.dev, ino=position.ino
+            )
+        except NodeRequestError:
+            return None  # gone, or another file stands there now
+        return base64.b64decode(reply["data"])
 
     async def verify_again(self) -> None:
         """Ask for a generation at the next look, whatever the last one came to."""
