@@ -45,6 +45,7 @@ class Tally:
         self._process: tuple[float, str] | None = None
         self._link: ev.LinkEvent | None = None
         self._finding: ev.Finding | None = None
+        self._suspicion: tuple[float, str] | None = None
         self._gpus: GpuEvent | None = None
 
     def fact(self, fact: ev.AnyFact) -> None:
@@ -77,7 +78,7 @@ class Tally:
                 self._phase, self._phase_since = event.to, event.at
                 self._evidence = event.evidence
                 if event.to is Phase.PREFLIGHT:
-                    self._finding = None  # it was the run's before
+                    self._finding = self._suspicion = None  # it was the run's before
             case ev.Log() if event.text:
                 self._last_line = (event.at, event.text)
             case ev.LogBlock():
@@ -86,6 +87,8 @@ class Tally:
                 self._link = event
             case ev.Finding():
                 self._finding = event
+            case ev.Warning_() if "suspicion" in event.facts:
+                self._suspicion = (event.at, event.text)
             case _ if type(event).__struct_config__.tag == "gpu":
                 self._gpus = cast("GpuEvent", event)
             case _:
@@ -168,6 +171,8 @@ class Tally:
             out.append(Evidence(kind="process", at=self._process[0], text=self._process[1]))
         if self._gpus is not None:
             out.append(Evidence(kind="memory", at=self._gpus.at, text=memory_words(self._gpus)))
+        if decision.outcome is Outcome.TIMEOUT and self._suspicion is not None:
+            out.append(Evidence(kind="suspicion", at=self._suspicion[0], text=self._suspicion[1]))
         if (last := self.last_line) is not None:
             out.append(Evidence(kind="log", at=last[0], text=f"last log line: {last[1]}"))
         if self._link is not None and self._link.state is not ev.LinkState.UP:

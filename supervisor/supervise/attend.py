@@ -155,7 +155,8 @@ class Attendance:
             case "work":
                 self._load.worked(notice)
             case "child_ended":
-                self._dead.take(self._end.child_ended(notice["dead"], self._offset_s))
+                if self._dead.take(self._end.child_ended(notice["dead"], self._offset_s)):
+                    self._health.doubt()
             case "keeper_gone":
                 self._end.keeper_gone()
                 self._desk.warn("the keeper was killed: the server lives on, its exit code will be unknown")
@@ -173,7 +174,7 @@ class Attendance:
         self._end.tree(now, self.tree)
         self._load.tree(self.tree)
         if _stopped(self.tree) - _stopped(before):
-            self._health.stands_still()
+            self._health.doubt()
         known = self._run.root
         root = next((p for p in self.tree if known is not None and p.pid == known.pid), None)
         if root is None and self._plan.detaches and self.tree:

@@ -24,6 +24,8 @@ AGAIN_EVERY_S = 10.0
 TIMEOUT_S = 60.0
 STOPPED_TIMEOUT_S = 5.0
 """Where a process of the run stands still: then no queue explains the silence."""
+DOUBTED_TIMEOUT_S = 15.0
+"""Where one has died: a queue may explain it, and nobody should wait long to hear that none does."""
 FLOWS_WITHIN_S = 15.0
 
 Ask = Callable[[VerifyPlan], Verifier]
@@ -45,11 +47,12 @@ class Canary:
         self._ask = ask
         self._look = look
         self._due_at = desk.clock.now() + EVERY_S
-        self._asking = False
+        self._asking = self._doubted = False
 
     def hurry(self) -> None:
-        """Something stands still: ask at the next occasion."""
+        """A process of it stands still or has died: ask at the next occasion, tokens or not."""
         self._due_at = self._desk.clock.now()
+        self._doubted = True
 
     def served(self) -> None:
         """A generation came back just now."""
@@ -62,7 +65,7 @@ class Canary:
             return False
         if self._desk.clock.now() < self._due_at:
             return False
-        if self._desk.phase is Phase.SERVING and self._flows():
+        if self._desk.phase is Phase.SERVING and self._flows() and not self._doubted:
             self.served()
             return False
         return True
@@ -84,7 +87,8 @@ class Canary:
 
     async def _once(self, whole: VerifyPlan, url: Url, answer: ev.Answer) -> None:
         stopped = _stopped(await self._look())
-        limit_s = STOPPED_TIMEOUT_S if stopped else TIMEOUT_S
+        limit_s = STOPPED_TIMEOUT_S if stopped else DOUBTED_TIMEOUT_S if self._doubted else TIMEOUT_S
+        self._doubted = False
         plan = VerifyPlan(prompt=whole.prompt, timeout_s=min(limit_s, whole.timeout_s), tries=1, max_tokens=1)
         address = answer.address.rpartition(":")[0].strip("[]")
         verdict = await self._ask(plan).run(url, address, answer.model, self._wanted)

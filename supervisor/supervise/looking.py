@@ -80,8 +80,8 @@ class HealthLook:
         if wake:
             self._wake.set()
 
-    def stands_still(self) -> None:
-        """A process of the run was stopped: its health may go on answering."""
+    def doubt(self) -> None:
+        """A process of the run was stopped or has died: its health may go on answering."""
         self._canary.hurry()
         self._wake.set()
 

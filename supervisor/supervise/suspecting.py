@@ -122,7 +122,8 @@ class LogVerdict:
                 continue  # another one by now: it must stand for as long
             self._shown.add(_key(found))
             where = f" (line {found.line_no}: {found.line[:200]})" if found.line_no is not None else ""
-            self._desk.warn(f"the log hints at trouble, and the server goes on: {found.cause}{where}")
+            text = f"the log hints at trouble, and the server goes on: {found.cause}{where}"
+            self._desk.warn(text, suspicion=found.category, line_no=found.line_no)
             found = self._suspicion()
         self._waits = False
 
@@ -143,14 +144,15 @@ class DeadRanks:
         self._beside = beside
         self._waiting: list[DeadProcess] = []
 
-    def take(self, dead: DeadProcess) -> None:
-        """One has ended."""
+    def take(self, dead: DeadProcess) -> bool:
+        """One has ended. Whether it is one that matters."""
         ours = any(title.search(dead.title) for title in self._titles)
         if not (ours or (dead.how is not None and dead.how.signal is not None)):
-            return
+            return False
         self._waiting.append(dead)
         if len(self._waiting) == 1:
             self._beside(self._tell_later())
+        return True
 
     async def _tell_later(self) -> None:
         await self._desk.clock.sleep(self.STANDS_S)

@@ -105,6 +105,7 @@ def test_a_parent_that_lingers_over_dead_children_is_shown_once_and_not_ended(
     hints = [text for text in warnings if text.startswith("the log hints at trouble")]
     assert len(dead) == 1 and "signal SIGKILL" in dead[0], warnings
     assert len(hints) == 1 and "(line " in hints[0], warnings
+    assert [item["text"] for item in result.summary["evidence"] if item["kind"] == "suspicion"] == hints
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm", "llamacpp"])

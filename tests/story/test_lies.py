@@ -70,6 +70,15 @@ async def test_exit_status_0_unasked_is_a_failure_and_names_what_died(tmp_path: 
     assert "EngineCore" in finding.cause or "Worker" in finding.cause, finding
 
 
+def test_health_over_an_engine_that_generates_nothing_is_told_as_a_hang(tmp_path: Path, tracker: Tracker) -> None:
+    flags = (*QUICK, "--sim-fault", "hang-completion")
+    item = kit.simulated_profile(tmp_path, "vllm", *flags, more='[verify]\ntimeout = "2s"')
+    result = kit.run("--headless", str(item), "--json", "--timeout", "40s")
+    assert kit.run("stop", str(item)).code == 0
+    assert (result.code, result.summary["phase"]) == (1, "healthy"), result.out + result.err
+    assert result.summary["finding"]["category"] == "hang"
+
+
 def _run(folder: Path, program: str, *words: str) -> dict[str, Any]:
     command = [sys.executable, "-c", program, *words]
     item = kit.profile(folder, command, port=free_port(), engine="sglang")

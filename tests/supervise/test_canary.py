@@ -166,3 +166,13 @@ async def test_tokens_that_flow_are_proof_enough() -> None:
     assert asks.due, "those are old by now"
     desk.tell(Metrics(at=clock.now(), running=3, generated_tokens_s=0.0))
     assert asks.due, "requests run, and no token comes"
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_died_is_reason_to_ask_at_once_though_tokens_flow() -> None:
+    desk, clock = _desk(Phase.SERVING)
+    asks = _canary("vllm", desk)
+    desk.tell(Metrics(at=clock.now(), running=3, generated_tokens_s=120.0))
+    assert not asks.due
+    asks.hurry()
+    assert asks.due
