@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a plain wait neither records nor tells anybody
     from supervisor.supervise.record import Recorder
 
 LIVE_EVERY_S = 0.5
+STAGE_EVERY_S = 60.0
 _LOADS = {ev.Phase.LAUNCHING, ev.Phase.LOADING, ev.Phase.WARMING}
 
 
@@ -62,6 +63,7 @@ class Printer:
         self._out_style = text.Style(colour=colour and out.isatty())
         self._recorder = _recorder(options, began_at) if options.record else None
         self._stage: ev.Progress | None = None
+        self._printed_stages: dict[str, float] = {}
 
     def event(self, event: ev.AnyEvent) -> None:
         """Show one event."""
@@ -72,10 +74,20 @@ class Printer:
         if self._options.json:
             if jsonl.wanted(event, everything=self._options.all_events):
                 self._write(self._out, jsonl.to_line(event))
-        elif self._options.all_events or not isinstance(event, ev.Log):
+        elif self._options.all_events or not (isinstance(event, ev.Log) or self._says_nothing_new(event)):
             line = text.line_of(event, self._style)
             if line is not None:
                 self._write(self._err, line)
+
+    def _says_nothing_new(self, event: ev.AnyEvent) -> bool:
+        """Of a load as plain lines: each stage once, and every minute how far it is. A terminal has its live line."""
+        if not isinstance(event, ev.Progress):
+            return False
+        old = self._printed_stages.get(event.stage)
+        if self._live or (old is not None and event.at - max(self._printed_stages.values()) < STAGE_EVERY_S):
+            return True
+        self._printed_stages[event.stage] = event.at
+        return False
 
     def live(self, desk: Desk, elapsed_s: float) -> None:
         """Redraw the live line, on a terminal alone."""

@@ -45,10 +45,25 @@ def line_of(event: ev.AnyEvent, style: Style) -> str | None:
         case ev.Health() if event.verdict in (ev.Verdict.REJECTED, ev.Verdict.BROKEN):
             status = f"{event.status} " if event.status is not None else ""
             return f"{when} answer {status}not accepted: {event.why}"
+        case ev.Progress():
+            return f"{when} {progress_words(event, event.at)}"
         case ev.Log():
             return f"{when} {style('|', 'dim')} {event.text}"
         case _:
             return None
+
+
+def progress_words(progress: ev.Progress, now: float) -> str:
+    """How far the load is and what is left of it: "weights 12 of 64, ≈ 3:10 left (history)"."""
+    out = progress.stage
+    if progress.done is not None and progress.total:
+        out += f" {progress.done} of {progress.total}"
+    elif progress.fraction is not None:
+        out += f" {progress.fraction * 100:.0f} %"
+    if progress.eta_s is not None:
+        out += f", ≈ {spell(max(0.0, progress.eta_s - max(0.0, now - progress.at)))} left"
+        out += f" ({progress.rests_on})" if progress.rests_on else ""
+    return f"{out}, {progress.signs}" if progress.signs else out
 
 
 def live_line(phase: str, progress: ev.Progress | None, now: float, elapsed_s: float, last: str, width: int) -> str:

@@ -177,6 +177,14 @@ def strip(view: View, now: float, width: int) -> Pieces:
     return fit(road, width)
 
 
+_RESTS = {
+    "history": "by earlier runs",
+    "log bar": "by its bar",
+    "memory": "by its memory",
+    "typical": "roughly",
+}
+
+
 def _progress(view: View) -> ev.Progress | None:
     """How far the load is. A server that answers has left behind what it told before, until it tells more."""
     progress = view.progress
@@ -190,6 +198,12 @@ def _left(progress: ev.Progress | None, now: float) -> Pieces:
     if progress is None or progress.eta_s is None:
         return ()
     return ((f"≈ {spell(max(0.0, progress.eta_s - max(0.0, now - progress.at)))} left", "plain"),)
+
+
+def _rests(progress: ev.Progress) -> Pieces:
+    """What the estimate rests on: nobody has to take it on trust."""
+    words = _RESTS.get(progress.rests_on)
+    return ((f" {words}", "dim"),) if words is not None and progress.eta_s is not None else ()
 
 
 def _gauge(progress: ev.Progress | None, bar_cells: int) -> Pieces:
@@ -308,7 +322,7 @@ def _stages(
         total = f"/{progress.total:,}" if progress.total is not None else ""
         name.append((f" {progress.done:,}{total}", "strong"))
     whole = _left(progress, now)
-    words, short = whole, whole
+    words, short = (*whole, *_rests(progress)), whole
     if not whole and left_s is not None:
         words, short = ((f"≈ {spell(left_s)} left in this stage", "plain"),), ((f"≈ {spell(left_s)}", "plain"),)
     still = _still(progress, now)

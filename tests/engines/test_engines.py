@@ -245,6 +245,8 @@ def test_the_engine_is_found_from_the_command_or_not_at_all(command: str, name: 
 
 # ------------------------------------------------------------------------------------------------- whole logs
 
+VLLM_CPU = "config > distributed > weights > kv cache > warm-up > http"
+
 TRACES = [
     # log, engine, stages by when each was seen first, line of ready, last count of the weights
     ("healthy/lc-10701", "llamacpp", "config > weights > kv cache > graphs > warm-up > loaded", 145, None),
@@ -273,6 +275,7 @@ TRACES = [
     ),
     ("recorded/llamacpp-start", "llamacpp", "config > weights > kv cache > loaded", 12, None),
     ("recorded/llamacpp-bad-flag", "llamacpp", "", None, None),
+    ("recorded/llamacpp-model-path-missing", "llamacpp", "config > weights", None, None),
     ("recorded/llamacpp-not-a-gguf", "llamacpp", "config > weights", None, None),
     ("recorded/llamacpp-port-taken", "llamacpp", "config", None, None),
     (
@@ -282,7 +285,28 @@ TRACES = [
         326,
         (1, 1),
     ),
-    ("recorded/vllm-0.32-cpu-start", "vllm", "config > distributed > weights > kv cache > warm-up > http", 100, (1, 1)),
+    ("recorded/vllm-0.32-cpu-start", "vllm", VLLM_CPU, 100, (1, 1)),
+    (
+        "recorded/vllm-0.32-cpu-apiserver-sigkill",
+        "vllm",
+        VLLM_CPU,
+        100,
+        (1, 1),
+    ),
+    (
+        "recorded/vllm-0.32-cpu-enginecore-sigkill",
+        "vllm",
+        VLLM_CPU,
+        100,
+        (1, 1),
+    ),
+    (
+        "recorded/vllm-0.32-cpu-sigterm",
+        "vllm",
+        VLLM_CPU,
+        100,
+        (1, 1),
+    ),
     ("recorded/vllm-0.32-cpu-model-path-missing", "vllm", "config", None, None),
     ("recorded/vllm-0.32-cpu-port-taken", "vllm", "config", None, None),
 ]

@@ -51,7 +51,7 @@ LINES: list[tuple[ev.AnyEvent, str | None]] = [
     (health(Verdict.READY, 200), None),
     (health(Verdict.NOT_YET, 503), None),
     (health(Verdict.REFUSED, None), None),
-    (ev.Progress(at=AT, stage="weights"), None),
+    (ev.Progress(at=AT, stage="weights"), "weights"),
     (LOG, "| Loading"),
     (SUMMARY, None),
 ]
@@ -155,3 +155,19 @@ def test_log_lines_and_samples_are_printed_only_when_all_is_wanted() -> None:
     for event in (LOG, ev.Metrics(at=AT, running=1)):
         assert [wanted(event, everything=value) for value in (False, True)] == [False, True]
     assert all(wanted(event, everything=False) for event, _ in LINES if event is not LOG)
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        ({}, "weights"),
+        ({"done": 12, "total": 64, "fraction": 12 / 64}, "weights 12 of 64"),
+        ({"fraction": 0.42}, "weights 42 %"),
+        ({"eta_s": 190.0, "rests_on": "history"}, "weights, ≈ 3:10 left (history)"),
+        ({"signs": "silent for 2:00; CPU 310 %"}, "weights, silent for 2:00; CPU 310 %"),
+    ],
+)
+def test_a_stage_is_told_in_a_line(progress: dict[str, object], words: str) -> None:
+    event = ev.Progress(at=1.0, stage="weights", **progress)  # type: ignore[arg-type]
+    line = line_of(event, Style(colour=False))
+    assert line is not None and line.partition(" ")[2] == words

@@ -114,6 +114,21 @@ def test_a_load_with_an_estimate_of_all_of_it_counts_down_to_nothing() -> None:
     assert top(told.after(1000), USUAL)[1].endswith("≈ 0.0 s left")
 
 
+def test_what_an_estimate_rests_on_stands_beside_it_where_there_is_room() -> None:
+    told = Told().loading()
+    told.tell(ev.Progress(at=told.now, stage="weights", fraction=0.5, eta_s=190.0, rests_on="history")).after(3)
+    assert top(told, USUAL)[2].endswith("  ≈ 3:07 left by earlier runs")
+    assert "≈ 3:07 left" in top(told, 40)[2] and "earlier" not in top(told, 40)[2]
+
+
+def test_a_stage_that_is_told_anew_says_for_how_long_it_has_been_silent() -> None:
+    told = Told().loading()
+    told.tell(ev.Progress(at=told.now, stage="kv cache", still_s=100.0)).after(5)
+    assert top(told, NARROW)[2] == "  kv cache  still 1:45"
+    told.tell(ev.Progress(at=told.now, stage="kernels", still_s=240.0, signs="silent for 4:00; children: 16 cicc busy"))
+    assert top(told, NARROW)[2] == "  kernels  silent for 4:00; children: 16 cicc busy"
+
+
 def test_a_stage_that_stands_still_says_so_and_estimates_nothing() -> None:
     told = Told().loading().after(40)
     assert top(told, NARROW)[2] == "  weights 41/64  ━━━━━━━━━━━━━━━━╸───────── 64 %  still 40 s"
