@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.adapters.clock import SystemClock
+from supervisor.adapters.local import LocalLink
+from supervisor.adapters.node import NodeClient
 from supervisor.node import proc
-from tests.node.conftest import Node, until
+from tests.node.conftest import Node, need_python, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -94,6 +97,23 @@ async def test_the_order_and_the_way_of_each_end_are_kept(family: Family) -> Non
     ended = await family.end(0)
     assert [item["signal"] for item in ended["dead"]] == ["SIGSEGV", "SIGABRT", "SIGTERM"]
     assert [item["at"] for item in ended["dead"]] == sorted(item["at"] for item in ended["dead"])
+
+
+async def test_an_old_interpreter_on_the_node_sees_the_same(link: LocalLink, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    old = need_python("3.8")
+    client = await NodeClient.start(link, clock=SystemClock(), python=old, state_dir=str(state_dir))
+    node = Node(link, client, state_dir)
+    try:
+        family = Family(node, tmp_path)
+        await family.begin("rank-0")
+        os.kill(family.children[0], signal.SIGABRT)
+        assert (await family.notice("child_ended"))["dead"]["signal"] == "SIGABRT"
+        ended = await family.end(2)
+        assert (ended["code"], len(ended["dead"]), ended["memory"]["kills"]) == (2, 1, [])
+    finally:
+        node.end_everything()
+        await client.close()
 
 
 async def test_children_that_only_go_with_their_root_did_not_die_first(family: Family) -> None:
