@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from supervisor.core.durations import spell
 
-SILENT_S = 60.0
-"""A shorter silence is nothing to speak of."""
+SILENT_S = 20.0
+"""A shorter silence is nothing to speak of; from here on what shows that it works keeps `--stall` away."""
 SUSPECT_S = 180.0
 """A silence is suspicious from here on; NCCL's own set-up can spin for a minute."""
 LOOKED_BACK_S = 45.0

@@ -24,7 +24,7 @@ def after(minutes: float, look: Look = QUIET, *, cores: float = 0.0, watch: Watc
 
 
 def test_a_short_silence_is_none() -> None:
-    assert after(0.9) == MOVING
+    assert after(0.3) == MOVING
 
 
 def test_a_silent_compilation_is_work_however_long_it_takes() -> None:
@@ -84,7 +84,7 @@ def test_whatever_moves_ends_the_silence(step: dict[str, object]) -> None:
     assert after(6, watch=watch).suspicious
     moved = replace(QUIET, at=365.0, **step)
     assert watch.look(moved) == MOVING
-    assert watch.look(replace(moved, at=420.0)) == MOVING
+    assert watch.look(replace(moved, at=380.0)) == MOVING
     assert watch.look(replace(moved, at=430.0)).state is not State.MOVING
 
 

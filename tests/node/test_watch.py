@@ -39,6 +39,17 @@ async def _watch(node: Node, run: Json) -> AsyncIterator[Json]:
     return notices
 
 
+async def test_what_its_processes_have_worked_is_told_every_few_seconds(node: Node) -> None:
+    """Of short-lived children nothing is lost: a compilation is thousands of processes that are over in no time."""
+    work = "import subprocess, sys\nwhile True:\n    subprocess.run([sys.executable, '-c', 'sum(range(2_000_000))'])"
+    run = await node.launch([PYTHON, "-c", work])
+    notices = await _watch(node, run)
+    first = await next_of(notices, "work")
+    second = await next_of(notices, "work")
+    assert second["cpu_s"] > first["cpu_s"] + 1.0
+    assert second["read_bytes"] > 10_000, "an interpreter reads its modules"
+
+
 async def test_tree_stop_exit_and_gone_in_order(node: Node) -> None:
     run = await node.launch(["/bin/sh", "-c", "sleep 600 & sleep 0.3; exec sleep 600"])
     notices = await _watch(node, run)
