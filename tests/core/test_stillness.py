@@ -91,7 +91,7 @@ def test_whatever_moves_ends_the_silence(step: dict[str, object]) -> None:
 def test_a_slow_growth_counts_though_no_single_look_shows_it() -> None:
     watch, said = Watch(), MOVING
     for step in range(200):
-        said = watch.look(replace(QUIET, at=step * 5.0, held_bytes=40 * GIB + step * (8 << 20)))
+        said = watch.look(replace(QUIET, at=step * 5.0, held_bytes=40 * GIB + step * (24 << 20)))
     assert said == MOVING
 
 
