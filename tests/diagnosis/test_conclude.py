@@ -76,6 +76,15 @@ def test_a_wanted_stop_is_no_failure() -> None:
     assert "asked to stop" in by_log.reason
 
 
+def test_a_stop_that_others_asked_for_says_so() -> None:
+    done = concluded(
+        "SIGTERM received. signum=None frame=None. Draining requests and shutting down...", exit=Exit(code=0)
+    )
+    assert done.finding is not None
+    assert (done.finding.category, done.finding.line_no) == ("killed", 1)
+    assert "somebody else asked" in done.finding.cause
+
+
 def test_what_is_not_known_shows_the_nearest_lines() -> None:
     done = concluded("something failed here", "the frobnicator could not be found")
     assert done.finding is None

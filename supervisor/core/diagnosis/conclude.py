@@ -23,7 +23,8 @@ class Seen(Struct):
     """What else the log says of itself."""
 
     served: bool = False
-    stop_asked: bool = False
+    stop_asked: tuple[int, str] | None = None
+    """Line number and text of the line that tells that somebody asked it to stop, the first one."""
     deaths: list[tuple[int, str]] = []
     """Line number and text of lines that tell of a dead process, the first ones."""
     ruled_out: list[str] = []
@@ -60,7 +61,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> Diagnosis:
     """Why it ended."""
     unasked_end = facts.exit is not None and not facts.asked_to_stop
-    if (facts.asked_to_stop or seen.stop_asked) and not _deadly(candidates):
+    stopped = facts.asked_to_stop or seen.stop_asked is not None
+    if stopped and not _deadly(candidates):
+        if unasked_end and seen.stop_asked is not None:
+            return Diagnosis(finding=_stopped_by_others(seen.stop_asked, facts, at))
         return Diagnosis(reason="it was asked to stop, and that is no failure")
     ended = bool(seen.deaths) or unasked_end
     best = candidates.best(ended=ended)
@@ -86,6 +90,20 @@ def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> 
         )
     reason = "the log shows no failure" + (": the server came up" if seen.served else "")
     return Diagnosis(candidates=possible if not seen.served else (), ruled_out=ruled_out, reason=reason)
+
+
+def _stopped_by_others(told: tuple[int, str], facts: EndFacts, at: float) -> ev.Finding:
+    how = facts.exit.words() if facts.exit is not None else "nobody saw how"
+    return ev.Finding(
+        at=at,
+        category="killed",
+        detail="SIGTERM",
+        cause=f"somebody else asked the server to stop, and it did ({how})",
+        line=told[1],
+        line_no=told[0],
+        confidence="likely",
+        advice="Look for who ends processes there: a scheduler's time limit, an orchestrator, another user.",
+    )
 
 
 def _deadly(candidates: Candidates) -> bool:

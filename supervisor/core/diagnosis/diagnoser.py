@@ -28,6 +28,8 @@ MOST_HEADERS = 64
 RANK_HEADED, RANK_TRACEBACK, RANK_NAMED, RANK_WARNED, RANK_ERROR, RANK_WORD = 48, 44, 36, 30, 24, 14
 """Of lines that no rule knows: an exception under a header, one that ends a traceback, one that stands alone, a line
 whose logger or form calls it an error, a line with a word of that kind. A warning that a rule knows is among them."""
+RANK_MUTE = 40
+"""Of an exception whose message, if it has one, begins on the next line."""
 QUIET_LEVELS = frozenset({"INFO", "DEBUG", "TRACE", "NOTICE"})
 
 ERROR_FORM = re.compile(
@@ -43,12 +45,14 @@ PROSE = re.compile(
     r"(?: \S+){7}"
 )
 """What somebody wrote above the log that he pasted: it tells of the error, and is not its line."""
+WHAT = re.compile(r"\s*what\(\): +\S")
+"""Of a C++ exception that nobody caught: all that it says."""
 WORDS = (
-    BEGIN, "rror", "RROR", "xcept", "ailed", "ailure", "annot", "ould not", "ouldn't", "nable to", "ot found", "bort",
-    "No such", "enied", "refused", "anic", "Kill", "kill", "imed out", "imeout", "memory", "NCCL", "nccl", "CUDA",
-    "cuda", "signal", "SIG", "nvalid", "supported", "equire", "issing", "atal", "ersion", "died", "dead", "rash",
-    "erminat", "exit", "Exit", "xited", "ssert", "nstall", "arning: ", "CRITICAL", "Interrupt", "Expired", "Died",
-    "Fault", "OutOfResources", "Unavailable", "NotFound", "Unsupported", "Iteration", "Empty",
+    BEGIN, "what(): ", "rror", "RROR", "xcept", "ailed", "ailure", "annot", "ould not", "ouldn't", "nable to",
+    "ot found", "bort", "No such", "enied", "refused", "anic", "Kill", "kill", "imed out", "imeout", "memory", "NCCL",
+    "nccl", "CUDA", "cuda", "signal", "SIG", "nvalid", "supported", "equire", "issing", "atal", "ersion", "died",
+    "dead", "rash", "erminat", "exit", "Exit", "xited", "ssert", "nstall", "arning: ", "CRITICAL", "Interrupt",
+    "Expired", "Died", "Fault", "OutOfResources", "Unavailable", "NotFound", "Unsupported", "Iteration", "Empty",
 )  # fmt: skip
 """A line that no rule knows can matter only with one of these. Broad ones: many words of the rules have one in them,
 and need not be looked for by themselves."""
@@ -85,6 +89,8 @@ class Diagnoser:
         self._stages: list[str] = []
         self._batches = 0
         self._last_aside: Line | None = None
+        self._unsaid: tuple[str, Ending] | None = None
+        """An exception whose message begins on the next line, and who told it."""
         self._proof: Candidate | None = None
 
     def __repr__(self) -> str:
@@ -98,7 +104,7 @@ class Diagnoser:
     @property
     def following(self) -> bool:
         """A traceback is open: the next lines matter whatever words they have."""
-        return self._tracebacks.following
+        return self._tracebacks.following or self._unsaid is not None
 
     def certain(self, at: float) -> ev.Finding | None:
         """What proves that it will never serve, as soon as that was read."""
@@ -131,6 +137,7 @@ class Diagnoser:
         taken = self._tracebacks.take(said.speaker, said.body, line_no)
         if taken is Inside.FRAME:
             return Told.SOMETHING
+        taken = self._message_of(taken, said)
         hits = hits or self._book.hits(text) or Hits()
         moved = hits.stages and self._progress(text)
         ending = taken if isinstance(taken, Ending) else None
@@ -145,7 +152,8 @@ class Diagnoser:
         else:
             if isinstance(kind, Header):
                 self._header(kind.rule, said, text, line_no)
-            told = self._candidate(text, line_no, said, ending, hits, header=kind is not None)
+            quoted = kind is not None or taken is Inside.HEAD
+            told = self._candidate(text, line_no, said, ending, hits, header=quoted)
         if moved or taken is not None or isinstance(kind, Header) or hits.by_digits:
             return Told.SOMETHING
         if isinstance(kind, Noise) and kind.rule.chain:
@@ -178,8 +186,8 @@ class Diagnoser:
             self.epoch += 1
 
     def _noise(self, rule: Line, text: str, line_no: int) -> Told:
-        if rule.stop:
-            self._seen.stop_asked = True
+        if rule.stop and self._seen.stop_asked is None:
+            self._seen.stop_asked = (line_no, text[:TEXT_CHARS])
         if rule.death:
             self._seen.died(text, line_no)
         if rule.why:
@@ -196,10 +204,21 @@ class Diagnoser:
         while len(self._headed) > MOST_HEADERS:
             self._headed.pop(next(iter(self._headed)))
 
+    def _message_of(self, taken: Ending | Inside | None, said: Said) -> Ending | Inside | None:
+        """What a line is taken for: of an exception that said nothing yet, the next line is the message."""
+        unsaid, self._unsaid = self._unsaid, None
+        if isinstance(taken, Ending) and taken.frames and said.body.rstrip().endswith(":"):
+            self._unsaid = said.speaker, taken
+        elif taken is None and unsaid is not None and unsaid[0] == said.speaker:
+            return unsaid[1]
+        return taken
+
     def _rank(self, said: Said, ending: Ending | None, cause: Cause | None) -> int | None:
         if cause is not None:
             told = said.level == "WARNING" or (ending is None and PROSE.match(said.body) is not None)
             return min(cause.rule.rank, RANK_WARNED) if told else cause.rule.rank
+        if ending is not None and said.body.rstrip().endswith(":"):
+            return RANK_MUTE
         if ending is not None:
             if (said.level == "WARNING" or ending.name.endswith("Warning")) and not ending.frames:
                 return None
@@ -208,6 +227,8 @@ class Diagnoser:
             return RANK_NAMED
         if said.level in QUIET_LEVELS or said.level == "WARNING":
             return None
+        if WHAT.match(said.body):
+            return RANK_TRACEBACK
         if ERROR_FORM.search(said.body) or said.level in ("ERROR", "CRITICAL", "FATAL"):
             return RANK_ERROR if ERROR_WORD.search(said.body) or ERROR_FORM.search(said.body) else RANK_WORD
         return RANK_WORD if ERROR_WORD.search(said.body) else None

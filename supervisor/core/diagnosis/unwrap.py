@@ -38,22 +38,26 @@ _PREFIXES = tuple(
         ("[", r"\[\d+,\d+\]<(?:stdout|stderr)>: ?"),  # mpirun
         ("a", r"(?P<speaker>[a-z][\w.-]{1,40}) +\| "),  # docker compose
         ("[", r"\[(?:pod/)?(?P<speaker>[\w.-]+/[\w./-]+)\] "),  # kubectl logs --prefix
-        ("(", r"\((?P<speaker>[\w:. /-]*(?:pid|rank|ip)=[^()]{1,120})\) ?"),  # Ray, vLLM
+        ("(", r"\((?P<speaker>[\w:. /-]*(?:pid|rank|ip)=[^()]{1,120})\) ?"),  # process names with their pid
         ("[", r"\[repeated \d+x across cluster\] ?"),
-        ("[", rf"\[{_DATE}(?P<speaker>(?: [A-Z]+\d+)*)\](?= |$) ?"),  # SGLang: time and rank
-        ("A", rf"(?P<level>{_LEVELS}):? \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./<>-]+:\d+\](?: |$)"),  # vLLM
+        ("[", rf"\[{_DATE}(?P<speaker>(?: [A-Z]+\d+)*)\](?= |$) ?"),  # time and rank
+        (
+            "A",
+            rf"(?P<level>{_LEVELS}):? \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./<>-]+:\d+\](?: |$)",
+        ),  # level, time, file and line
+        ("[", r"\[\d\d-\d\d \d\d:\d\d:\d\d\] "),  # SGLang's diffusion server
         ("[", r"\[rank ?(?P<speaker>\d+)\]:? ?"),  # torch
         ("[", r"\[(?P<level>[IWEF])\d{3,4} \d\d:\d\d:\d\d\.\d+ [\w.]+:\d+\] ?"),  # c10
         ("[", r"\[(?P<level>[IWEF]) [\w.]+:\d+\] ?"),  # c10 of older days
-        ("a", r"time=\S+ level=(?P<level>[A-Z]+) source=\S+ msg="),  # Go's slog, as of Ollama
+        ("a", r"time=\S+ level=(?P<level>[A-Z]+) source=\S+ msg="),  # Go's slog
         ("A", r"(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w./-]+:\d+\] "),  # glog
-        ("[", r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] "),  # TensorRT-LLM
-        ("[", r"\[(?:TRT-LLM|TensorRT-LLM|TRT|RANK (?P<speaker>\d+))\] ?"),
+        ("[", r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] "),  # American dates
+        ("[", r"\[(?:T[A-Za-z]*RT[\w-]*|RANK (?P<speaker>\d+))\] ?"),
         ("[", r"\[(?P<level>[IWEFV])\] ?(?:\[[\w.:]+\] )?"),
         ("[", rf"\[(?P<level>{_LEVELS})\] ?"),
         ("0", rf"{_DATE} (?:-|\|) [\w.]+ (?:-|\|) (?P<level>{_LEVELS})\s*(?:-|\|) "),  # logging's usual form
         ("0", rf"{_DATE} (?:-|\|) (?P<level>{_LEVELS})\s+(?:-|\|) "),
-        ("0", rf"{_DATE} [\w.]+ \d+ (?P<level>{_LEVELS}) +"),  # Xinference
+        ("0", rf"{_DATE} [\w.]+ \d+ (?P<level>{_LEVELS}) +"),  # logging with a pid
         ("0", rf"{_DATE}\s+(?P<level>{_LEVELS})\s+(?:[\w:]+: (?:[\w./-]+:\d+: )?)?"),  # Rust's tracing
         ("0", rf"{_DATE}:? (?=\S)"),
         ("A", r"(?P<level>ERROR|WARNING|CRITICAL|INFO|DEBUG):\s+(?=\S)"),
