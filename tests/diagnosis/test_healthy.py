@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from supervisor.core.diagnosis.diagnoser import Diagnoser
 from supervisor.core.diagnosis.facts import EndFacts
+from supervisor.core.engine import Line, Root
 from supervisor.core.events import Exit
 from supervisor.engines import loader
 from tests.diagnosis import corpus
@@ -96,3 +98,37 @@ INFO:     127.0.0.1:4711 - "POST /v1/completions HTTP/1.1" 500 Internal Server E
 def test_the_index_names_logs_that_are_here() -> None:
     index = [json.loads(line) for line in (corpus.FOLDER / "healthy" / "index.jsonl").read_text().splitlines()]
     assert {item["id"] for item in index} == {path.stem for path in HEALTHY}
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
+def test_nothing_certain_stands_in_the_log_of_a_server_that_answered(path) -> None:  # type: ignore[no-untyped-def]
+    """A certain line ends a wait at once: an accepted answer after it would be a lie of ours."""
+    diagnoser = Diagnoser(loader.load(engine_of(path.name)), loader.common())
+    for number, text in corpus.text_lines(path.read_bytes()):
+        diagnoser.feed(text, number)
+    assert diagnoser.certain(0.0) is None
+
+
+def certain_rules() -> list[tuple[str, Line | Root]]:
+    """Every rule of ours that ends a wait, with its engine."""
+    found: list[tuple[str, Line | Root]] = []
+    for name in loader.names():
+        engine = loader.load(name)
+        found += [(name, rule) for rule in (*engine.noise_lines, *engine.headers, *engine.roots) if rule.certain]
+    return found
+
+
+@pytest.mark.parametrize(("name", "rule"), certain_rules(), ids=lambda item: getattr(item, "pattern", item)[:40])
+def test_what_is_certain_is_backed_by_a_recorded_log(name: str, rule: Line | Root) -> None:
+    assert rule.recorded
+    path = corpus.FOLDER / rule.recorded
+    if rule.recorded.startswith("failures/"):
+        lines = [text for _, text in corpus.text_lines(path.read_bytes())]
+        last = max(number for number, text in enumerate(lines) if re.search(rule.pattern, text))
+        served = [*loader.load(name).ready_lines, *loader.load(name).serving_lines]
+        after = lines[last + 1 :]
+        assert not [text for text in after if any(re.search(line.pattern, text) for line in served)]
+
+
+def test_the_engines_that_can_linger_have_a_certain_rule() -> None:
+    assert {name for name, _ in certain_rules()} >= {"sglang", "vllm", "trtllm"}
