@@ -114,7 +114,8 @@ def certain_rules() -> list[tuple[str, Line | Root]]:
     found: list[tuple[str, Line | Root]] = []
     for name in loader.names():
         engine = loader.load(name)
-        found += [(name, rule) for rule in (*engine.noise_lines, *engine.headers, *engine.roots) if rule.certain]
+        rules: tuple[Line | Root, ...] = (*engine.noise_lines, *engine.headers, *engine.roots)
+        found += [(name, rule) for rule in rules if rule.certain]
     return found
 
 
