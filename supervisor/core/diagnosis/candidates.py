@@ -67,6 +67,9 @@ class Candidates:
         known = self._by_key.get(candidate.key)
         same = known is not None and known.rank >= candidate.rank and known.request == candidate.request
         if known is not None and same and not known.survived:
+            if _restated(known, candidate):
+                self._replace(known, candidate)
+                return True
             if len(known.said_by) < MOST_SPEAKERS and candidate.speaker not in (known.speaker, *known.said_by):
                 known.said_by.append(candidate.speaker)
             return False
@@ -80,6 +83,11 @@ class Candidates:
             if self._by_key.get(weakest.key) is weakest:
                 del self._by_key[weakest.key]
         return True
+
+    def _replace(self, known: Candidate, candidate: Candidate) -> None:
+        candidate.order = known.order
+        self._kept[self._kept.index(known)] = candidate
+        self._by_key[candidate.key] = candidate
 
     def went_on(self) -> None:
         """The load came to a later stage."""
@@ -103,6 +111,11 @@ class Candidates:
             (item for item in self._kept if _counts(item, ended=ended)),
             key=lambda item: (item.survived, -(item.rank - (WENT_ON if item.went_on else 0)), item.order),
         )
+
+
+def _restated(known: Candidate, candidate: Candidate) -> bool:
+    """Whether a logger told the bare message, and its traceback names the exception now."""
+    return not known.name and bool(candidate.frames) and bool(known.body) and candidate.body.endswith(known.body)
 
 
 def _counts(item: Candidate, *, ended: bool) -> bool:

@@ -20,11 +20,15 @@ KEPT_FRAMES = 12
 
 _FRAME = re.compile(r"""\s*File "(?P<file>[^"]*)", line \d+(?:, in (?P<function>.*))?""")
 _NAMED = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Failure|Fault|Died|"
+    r"(?:[A-Za-z_]\w*\.)*(?P<name>[A-Za-z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Failure|Fault|Died|"
     r"OutOfResources|Unavailable|NotFound|Unsupported|Iteration|Empty|Warning)\d*)(?P<rest>: .*|:|\s*)$",
     re.DOTALL,
 )
-_ANY_CLASS = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z][A-Za-z0-9]{3,})(?P<rest>: .+|)$", re.DOTALL)
+_ANY_CLASS = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z][A-Za-z0-9]{3,})(?P<rest>: .+|)$|"
+    r"(?:[A-Za-z_]\w*\.)+(?P<small>[a-z]\w{3,}): .+$",  # socket.gaierror, re.error
+    re.DOTALL,
+)
 
 
 class Ending(Struct, frozen=True):
@@ -100,4 +104,5 @@ class Tracebacks:
         if match is None:
             return None  # a source line whose indentation was lost, or another speaker's line in between
         del self._open[speaker]
-        return Ending(match["name"], tuple(reversed(known.frames[-KEPT_FRAMES:])), known.begun_at)
+        name = match["name"] or match.groupdict().get("small") or ""
+        return Ending(name, tuple(reversed(known.frames[-KEPT_FRAMES:])), known.begun_at)
