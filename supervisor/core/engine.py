@@ -165,7 +165,7 @@ class LoadStage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line with one meaning: ready, fatal, error, noise or header."""
+    """A line with one meaning: ready, serving, noise or header."""
 
     pattern: str
     samples: tuple[str, ...]
@@ -263,9 +263,6 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True):
     ready_lines: tuple[Line, ...] = ()
     serving_lines: tuple[Line, ...] = ()
     """Lines that only a server which takes requests writes. Nobody looks for them while a log flows."""
-    fatal_lines: tuple[Line, ...] = ()
-    """Lines that prove that the launch will never serve, though its process may live on."""
-    error_lines: tuple[Line, ...] = ()
     noise_lines: tuple[Line, ...] = ()
     """Lines that look like errors and never are the cause; `why` tells what they are, for what was ruled out."""
     headers: tuple[Line, ...] = ()

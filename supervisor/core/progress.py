@@ -1,9 +1,8 @@
-"""Lines of a log read by an engine's rules: stages with their progress, ready lines, fatal lines. Pure."""
+"""Lines of a log read by an engine's rules: stages with their progress, and ready lines. Pure."""
 
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 from msgspec import Struct
 
@@ -29,7 +28,6 @@ class Read(Struct, frozen=True, kw_only=True):
     total: int | None = None
     fraction: float | None = None
     ready: bool = False
-    fatal: str = ""
 
 
 NOTHING = Read()
@@ -41,9 +39,7 @@ class LineReader:
     def __init__(self, engine: Engine) -> None:
         self._stages = [(stage.name, re.compile(stage.pattern)) for stage in engine.stages]
         self._ready = [re.compile(line.pattern) for line in engine.ready_lines]
-        self._fatal = [(re.compile(line.pattern), line.why) for line in engine.fatal_lines]
-        patterns = [stage.pattern for stage in engine.stages]
-        patterns += [line.pattern for line in (*engine.ready_lines, *engine.fatal_lines)]
+        patterns = [*(stage.pattern for stage in engine.stages), *(line.pattern for line in engine.ready_lines)]
         # Named groups may stand once in a pattern: the combined one only asks whether anything fits.
         unnamed = [re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns]
         self._any = re.compile("|".join(f"(?:{pattern})" for pattern in unnamed)) if unnamed else None
@@ -53,9 +49,6 @@ class LineReader:
         text = text[:MATCHED_CHARS]
         if self._any is None or self._any.search(text) is None:
             return NOTHING
-        for pattern, why in self._fatal:
-            if pattern.search(text):
-                return Read(fatal=why or text)
         if any(pattern.search(text) for pattern in self._ready):
             return Read(ready=True)
         for name, pattern in self._stages:
@@ -90,7 +83,7 @@ class BlockReader:
     def __init__(self, engine: Engine) -> None:
         self._reader = LineReader(engine)
         self._splitter: LineSplitter | None = None
-        rules: list[RuleStage | RuleLine] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines]
+        rules: list[RuleStage | RuleLine] = [*engine.stages, *engine.ready_lines]
         words = {word for rule in rules for word in rule.literals}
         self._every = not all(rule.literals for rule in rules) or any(
             not word or not word.isascii() or not word.isprintable() for word in words
@@ -163,42 +156,3 @@ def _huge(data: bytes) -> set[int]:
             if data.find(b"\n", at) - start > MAX_LINE_BYTES:
                 out.add(start)
     return out
-
-
-class ErrorLines:
-    """Which lines look like errors, by the engine's own patterns and the usual words; noise excluded."""
-
-    USUAL = (
-        r"\b(?:[A-Z]\w*(?:Error|Exception|Exit|Interrupt)|error|ERROR|Error|FATAL|Fatal|fatal|panic|Traceback|"
-        r"CRITICAL|Killed|Segmentation fault|core dumped|failed to|cannot|couldn't)\b"
-    )
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @cached_property
-    def _own(self) -> list[re.Pattern[str]]:
-        return [re.compile(line.pattern) for line in self._engine.error_lines]
-
-    @cached_property
-    def _noise(self) -> list[re.Pattern[str]]:
-        return [re.compile(line.pattern) for line in self._engine.noise_lines]
-
-    @cached_property
-    def _usual(self) -> re.Pattern[str]:
-        return re.compile(self.USUAL)
-
-    def own(self, text: str) -> bool:
-        """By a pattern that the engine's file gives, and no noise: an engine's last words are often a pointer."""
-        text = text[:MATCHED_CHARS]
-        return any(pattern.search(text) for pattern in self._own) and not self._is_noise(text)
-
-    def looks(self, text: str) -> bool:
-        """By any of them, and no noise."""
-        text = text[:MATCHED_CHARS]
-        if self._is_noise(text):
-            return False
-        return any(pattern.search(text) for pattern in self._own) or self._usual.search(text) is not None
-
-    def _is_noise(self, text: str) -> bool:
-        return any(pattern.search(text) for pattern in self._noise)

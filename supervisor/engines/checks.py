@@ -21,9 +21,9 @@ from supervisor.engines import patterns
 
 Path = tuple[str | int, ...]
 
-KINDS = ("stages", "ready_lines", "fatal_lines", "error_lines", "noise_lines", "headers", "roots")
+KINDS = ("stages", "ready_lines", "noise_lines", "headers", "roots")
 """The lists of rules, as the Structs name them."""
-NEED_LITERALS = frozenset({"stages", "ready_lines", "fatal_lines", "noise_lines", "headers", "roots"})
+NEED_LITERALS = frozenset({"stages", "ready_lines", "noise_lines", "headers", "roots"})
 """Every line of a flowing log is asked for these."""
 UNWRAPPED = frozenset({"noise_lines", "headers", "roots"})
 """They are asked of what is said, without the prefixes of whoever says it."""

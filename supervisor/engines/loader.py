@@ -74,7 +74,7 @@ def detect(argv: Sequence[str]) -> Engine | None:
 def check(engine: Engine) -> None:
     """What the types do not say and a reader of a flowing log relies on. Raises `ValueError`."""
     rules: tuple[Stage | Line | Root, ...] = (
-        *engine.stages, *engine.ready_lines, *engine.fatal_lines, *engine.headers, *engine.roots,
+        *engine.stages, *engine.ready_lines, *engine.headers, *engine.roots,
     )  # fmt: skip
     for rule in rules:
         if not rule.literals or not all(word and word.isascii() and word.isprintable() for word in rule.literals):

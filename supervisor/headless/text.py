@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from supervisor.core import events as ev
-from supervisor.core.diagnose import says_its_line
+from supervisor.core.diagnosis.saying import says_its_line
 from supervisor.core.durations import spell
 from supervisor.core.events import Outcome
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from supervisor.core import events as ev
 from supervisor.core.eta import WEIGHTS, Estimate, Estimator
 from supervisor.core.events import Phase
@@ -53,7 +51,6 @@ class LoadWatch:
         self._run = run
         self._desk = desk
         self._reader = BlockReader(plan.engine)
-        self._served = BlockReader(replace(plan.engine, stages=(), ready_lines=()))
         self._history = HistoryFile(folder, node, plan.key)
         history = self._history.read()
         self._complain()
@@ -109,15 +106,13 @@ class LoadWatch:
         """One block of the log. Yields for each line that moved something whether it says that the server is ready."""
         self._log_to = block.offset + len(block.data)
         loads = self._desk.phase in LOADS or self._desk.phase in (Phase.IDLE, Phase.PREFLIGHT, Phase.QUEUED)
-        for _line_no, _offset, text, read in (self._reader if loads else self._served).read(block):
+        for _line_no, _offset, text, read in self._reader.read(block) if loads else ():
             if read.stage:
                 self._on_stage(block.at, text, read)
                 yield False
             elif read.ready:
                 self._desk.note(ev.ReadyLineSeen(at=block.at, line=text[:200]))
                 yield True
-            elif read.fatal:
-                self._desk.note(ev.CannotComeUp(at=block.at, text=f"{read.fatal} ({text[:200]})"))
 
     def _on_stage(self, now: float, text: str, read: Read) -> None:
         timed = now >= self._timed_from

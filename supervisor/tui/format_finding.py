@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from supervisor.core import events as ev
-from supervisor.core.diagnose import says_its_line
+from supervisor.core.diagnosis.saying import says_its_line
 from supervisor.core.durations import spell
 from supervisor.core.events import Phase
 from supervisor.supervise.hub import View

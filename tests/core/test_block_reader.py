@@ -30,8 +30,10 @@ RULES = en.Engine(
         en.Stage(name="begin", pattern="Load weight  begin|Init", samples=(), literals=("Load weight  begin", "Init")),
         en.Stage(name="cut", pattern="more bytes|x …", samples=(), literals=("more bytes", "x ")),
     ),
-    ready_lines=(en.Line(pattern="fired up", samples=(), literals=("fired up",)),),
-    fatal_lines=(en.Line(pattern="^ranks? died$", samples=(), literals=("ed",), why="dead"),),
+    ready_lines=(
+        en.Line(pattern="fired up", samples=(), literals=("fired up",)),
+        en.Line(pattern="^ranks? died$", samples=(), literals=("ed",)),
+    ),
 )
 ONE_WITHOUT = en.Engine(
     name="y", title="Y", ready_lines=(en.Line(pattern="fired|^$", samples=()), *RULES.ready_lines), stages=RULES.stages
@@ -102,7 +104,7 @@ SAMPLES = [
     for engine in (loader.load(name),)
     for sample in (
         *(sample.line for stage in engine.stages for sample in stage.samples),
-        *(sample for line in (*engine.ready_lines, *engine.fatal_lines) for sample in line.samples),
+        *(sample for line in engine.ready_lines for sample in line.samples),
     )
 ]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import engine as en
-from supervisor.core.progress import MATCHED_CHARS, NOTHING, ErrorLines, LineReader, Read
+from supervisor.core.progress import MATCHED_CHARS, NOTHING, LineReader, Read
 from supervisor.engines import loader
 
 COUNTED = r"loading: (?P<percent>[\d.]+)% \| (?P<done>\d+)/(?P<total>\d+)"
@@ -46,15 +46,11 @@ def test_no_line_at_all_raises(tail: str) -> None:
         LineReader(loader.load(name)).read(f"Loading safetensors checkpoint shards: {tail}")
 
 
-def test_fatal_comes_before_ready_and_ready_before_stages() -> None:
-    def line(pattern: str, why: str = "") -> en.Line:
-        return en.Line(pattern=pattern, samples=(), why=why)
-
-    rules = {"stages": (stage("up"),), "ready_lines": (line("is up"),), "fatal_lines": (line("up, never", "dead"),)}
+def test_ready_comes_before_stages() -> None:
+    rules = {"stages": (stage("up"),), "ready_lines": (en.Line(pattern="is up", samples=()),)}
     reader = LineReader(engine(**rules))
     assert reader.read("coming up") == Read(stage="weights")
     assert reader.read("it is up") == Read(ready=True)
-    assert reader.read("it is up, never more") == Read(fatal="dead")
 
 
 def test_the_first_stage_that_fits_is_told() -> None:
@@ -70,19 +66,3 @@ def test_no_rule_looks_further_than_its_cap() -> None:
 
 def test_an_engine_without_rules_tells_nothing() -> None:
     assert LineReader(engine()).read("anything") == NOTHING
-
-
-@pytest.mark.parametrize(
-    ("text", "looks"),
-    [
-        ("torch.OutOfMemoryError: CUDA out of memory.", True),
-        ("Traceback (most recent call last):", True),
-        ("Segmentation fault (core dumped)", True),
-        ("failed to open the file", True),
-        ("INFO: no errors so far", False),
-        ("terrorbyte loaded", False),
-        ("Loading safetensors checkpoint shards", False),
-    ],
-)
-def test_what_looks_like_an_error_without_an_engine(text: str, looks: bool) -> None:
-    assert ErrorLines(engine()).looks(text) is looks

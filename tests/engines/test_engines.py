@@ -16,7 +16,7 @@ import pytest
 from supervisor.core.engine import Engine
 from supervisor.core.lines import Line, LineSplitter
 from supervisor.core.metering import Meter
-from supervisor.core.progress import ErrorLines, LineReader, Read
+from supervisor.core.progress import LineReader, Read
 from supervisor.engines import loader
 
 CORPORA = Path(__file__).parents[1] / "corpora"
@@ -28,7 +28,7 @@ STAGES = [(engine, stage) for engine in ENGINES for stage in engine.stages]
 def line_samples() -> Iterator[Any]:
     """Every sample of a line with one meaning, as parameters."""
     for engine in ENGINES:
-        for kind in ("ready", "fatal", "error", "noise", "serving"):
+        for kind in ("ready", "noise", "serving"):
             for line in getattr(engine, f"{kind}_lines"):
                 for sample in line.samples:
                     yield pytest.param(line.pattern, sample, id=f"{engine.name} {kind} {sample[:30]}")
@@ -56,8 +56,9 @@ def test_a_file_bears_its_engines_name_and_every_pattern_has_a_sample(engine: En
     assert loader.load(engine.name) is engine
     assert engine.stages and engine.ready_lines and engine.detect
     assert all(stage.samples for stage in engine.stages)
-    for line in (*engine.ready_lines, *engine.fatal_lines, *engine.error_lines, *engine.noise_lines):
+    for line in (*engine.ready_lines, *engine.serving_lines, *engine.noise_lines, *engine.headers):
         assert line.samples
+    assert all(root.samples for root in engine.roots)
 
 
 @pytest.mark.parametrize(("pattern", "sample"), SAMPLES)
@@ -76,37 +77,25 @@ def test_a_stage_reads_its_samples_with_their_counts(engine: Engine, stage: Any)
             wanted = getattr(sample, name)
             assert (float(groups[name]) if groups.get(name) else None) == wanted
         read = reader.read(sample.line)
-        assert (read.stage, read.ready, read.fatal) == (stage.name, False, ""), "no other rule is faster"
+        assert (read.stage, read.ready) == (stage.name, False), "no other rule is faster"
         assert (read.done, read.total) == (sample.done, sample.total)
         if sample.done is not None and sample.total:
             assert read.fraction == pytest.approx(sample.done / sample.total)
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
-def test_a_ready_line_is_no_stage_and_a_fatal_line_is_fatal(engine: Engine) -> None:
+def test_a_ready_line_is_no_stage(engine: Engine) -> None:
     reader = LineReader(engine)
     for line in engine.ready_lines:
         for sample in line.samples:
             assert reader.read(sample) == Read(ready=True)
             assert [stage.name for stage in engine.stages if re.search(stage.pattern, sample)] == []
-    for line in engine.fatal_lines:
-        for sample in line.samples:
-            assert reader.read(sample).fatal == (line.why or sample)
-
-
-@pytest.mark.parametrize("engine", ENGINES, ids=NAMES)
-def test_error_lines_look_like_errors_and_noise_does_not(engine: Engine) -> None:
-    errors = ErrorLines(engine)
-    for line in engine.error_lines:
-        assert [sample for sample in line.samples if not errors.looks(sample)] == []
-    for line in engine.noise_lines:
-        assert [sample for sample in line.samples if errors.own(sample) or errors.looks(sample)] == []
 
 
 def rules() -> Iterator[Any]:
     """Every rule that every line of a log is asked for."""
     for engine in ENGINES:
-        found: list[Any] = [*engine.stages, *engine.ready_lines, *engine.fatal_lines, *engine.serving_lines]
+        found: list[Any] = [*engine.stages, *engine.ready_lines, *engine.serving_lines]
         for rule in found:
             yield pytest.param(rule, id=f"{engine.name} {rule.pattern[:30]}")
 
@@ -341,7 +330,6 @@ def test_a_real_log_tells_its_stages_in_order(
     assert next((line.line_no for line, read in reads if read.ready), None) == ready
     counts = [(read.done, read.total) for _, read in reads if read.stage == "weights" and read.total]
     assert (counts[-1] if counts else None) == weights
-    assert [line for line, read in reads if read.fatal] == []
     if ready is not None:
         first_stage = next((line.line_no for line, read in reads if read.stage), 0)
         assert first_stage < ready

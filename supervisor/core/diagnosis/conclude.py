@@ -76,11 +76,9 @@ def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> 
         return Diagnosis(finding=_with(by_facts.finding, ruled_out, best), candidates=possible, ruled_out=ruled_out)
     if named is not None:
         return Diagnosis(finding=finding_of(named, at, seen, facts), candidates=possible, ruled_out=ruled_out)
-    if ended and best and best[0].rank > 0:
+    if best and (unasked_end or (ended and best[0].rank > ECHO_RANK)):
         # Something has died, and this is the nearest that the log has to a cause: told with little confidence.
-        weak = finding_of(best[0], at, seen, facts)
-        if unasked_end or best[0].rank >= 20:
-            return Diagnosis(finding=weak, candidates=possible, ruled_out=ruled_out)
+        return Diagnosis(finding=finding_of(best[0], at, seen, facts), candidates=possible, ruled_out=ruled_out)
     if ended:
         return Diagnosis(
             finding=_unknown(seen, facts, at, ruled_out) if unasked_end else None,

@@ -153,7 +153,7 @@ class Diagnoser:
             if isinstance(kind, Header):
                 self._header(kind.rule, said, text, line_no)
             quoted = kind is not None or taken is Inside.HEAD
-            told = self._candidate(text, line_no, said, ending, hits, header=quoted)
+            told = self._candidate(text, line_no, said, ending, hits, head=quoted)
         if moved or taken is not None or isinstance(kind, Header) or hits.by_digits:
             return Told.SOMETHING
         if isinstance(kind, Noise) and kind.rule.chain:
@@ -243,12 +243,10 @@ class Diagnoser:
             return rule if self._order - order <= HEADER_LINES else None
         return None
 
-    def _candidate(
-        self, text: str, line_no: int, said: Said, ending: Ending | None, hits: Hits, *, header: bool
-    ) -> Told:
+    def _candidate(self, text: str, line_no: int, said: Said, ending: Ending | None, hits: Hits, *, head: bool) -> Told:
         cause = self._book.cause(said.body, hits, ending.frames if ending is not None else ())
         rank = self._rank(said, ending, cause)
-        if rank is None or (header and cause is None):  # a header may quote the cause (`Capture … failed: X`)
+        if rank is None or (head and cause is None):  # it may quote the cause (`Capture … failed: X`)
             return Told.NOTHING
         under = self._header_of(said)
         if under is not None and under.request and ending is not None:

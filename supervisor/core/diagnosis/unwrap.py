@@ -59,7 +59,7 @@ _PREFIXES = tuple(
         ("0", rf"{_DATE} (?:-|\|) (?P<level>{_LEVELS})\s+(?:-|\|) "),
         ("0", rf"{_DATE} [\w.]+ \d+ (?P<level>{_LEVELS}) +"),  # logging with a pid
         ("0", rf"{_DATE}\s+(?P<level>{_LEVELS})\s+(?:[\w:]+: (?:[\w./-]+:\d+: )?)?"),  # Rust's tracing
-        ("0", rf"{_DATE}:? (?=\S)"),
+        ("0", rf"{_DATE}:? "),
         ("A", r"(?P<level>ERROR|WARNING|CRITICAL|INFO|DEBUG):\s+(?=\S)"),
         ("A", r"(?P<level>ERROR|WARNING|CRITICAL|INFO|DEBUG):(?:[\w.]+):(?=\S)"),
     )
