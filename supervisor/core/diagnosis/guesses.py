@@ -43,6 +43,23 @@ _FAMILY_BY_FRAMES = (
     (re.compile(r":(?:_build_extension|_jit_compile|_run_ninja_build|build_and_load|run_ninja)$"), "toolchain"),
 )  # fmt: skip
 
+_FAMILY_BY_WORDS = tuple(
+    (re.compile(pattern), family)
+    for pattern, family in (
+        (r"[Oo]ut of memory|OUT_OF_\w*MEMORY|[Nn]ot enough (?:\w+ )?memory", "memory"),
+        (r"[Kk][Vv][ _]?[Cc]ache.*(?:large|small|enough|exceed|larger|fit)", "kv_cache"),
+        (r"\b(?:CUDA|HIP|cuBLAS|cuDNN|driver) (?:\w+ )?error|\bcuda[A-Z]\w+Error", "native_crash"),
+        (r"\b(?:NCCL|RCCL|[Gg]loo|RDMA|rendezvous|all_?reduce)\b.*(?:fail|error|timed? ?out)", "communication"),
+        (r"[Tt]imed? ?out\b|[Tt]imeout (?:after|while|exceeded)", "hang"),
+        (r"[Cc]ould not resolve|[Ff]ailed to (?:connect|download)|https?://\S+.*(?:fail|4\d\d|5\d\d)", "access"),
+        (r"\b(?:[Mm]odel type|[Aa]rchitecture)s? .*(?:not|un)", "model_support"),
+        (r"(?:checkpoint|safetensors|weights? file|state_dict).*(?:missing|not found|mismatch|corrupt)", "model_files"),
+    )
+)
+"""By what the message of an exception says, where its class and its frames say nothing."""
+_AT_LAUNCH = {"ValueError": "config", "OSError": "model_files"}
+"""Before the server came up: a value is refused there mostly because somebody gave it."""
+
 
 class ByFacts(Struct, frozen=True):
     """A finding that rests on facts, and how it stands against the ranks of the log's lines."""
@@ -64,7 +81,9 @@ def by_form(item: Candidate) -> tuple[str, str, str, str]:
     for pattern, family in _FAMILY_BY_FRAMES:
         if any(pattern.search(frame) for frame in item.frames):
             return family, item.name, f"{said}{where}", _advice(item)
-    return "engine_bug", item.name, f"{said}{where}", _advice(item)
+    words = next((family for pattern, family in _FAMILY_BY_WORDS if pattern.search(body)), None)
+    family = words or ("engine_bug" if item.while_serving else _AT_LAUNCH.get(item.name, "engine_bug"))
+    return family, item.name, f"{said}{where}", _advice(item)
 
 
 def _advice(item: Candidate) -> str:

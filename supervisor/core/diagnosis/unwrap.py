@@ -46,6 +46,8 @@ _PREFIXES = tuple(
             rf"(?P<level>{_LEVELS}):? \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./<>-]+:\d+\](?: |$)",
         ),  # level, time, file and line
         ("[", r"\[\d\d-\d\d \d\d:\d\d:\d\d\] "),  # SGLang's diffusion server
+        ("[", r"\[[\w-]{1,40} std(?:out|err)\] "),
+        ("[", r"\[\d{4,6}\] "),  # llama-server's router: the port of the instance
         ("[", r"\[rank ?(?P<speaker>\d+)\]:? ?"),  # torch
         ("[", r"\[(?P<level>[IWEF])\d{3,4} \d\d:\d\d:\d\d\.\d+ [\w.]+:\d+\] ?"),  # c10
         ("[", r"\[(?P<level>[IWEF]) [\w.]+:\d+\] ?"),  # c10 of older days
