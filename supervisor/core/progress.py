@@ -10,14 +10,13 @@ from supervisor.core.engine import Engine
 from supervisor.core.engine import Line as RuleLine
 from supervisor.core.engine import Stage as RuleStage
 from supervisor.core.events import LogBlock
-from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, plain_bytes, shown
+from supervisor.core.kinds import LONGEST, KnownKinds, blurred, kind_of_word, kinds_of
+from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, shown
 
 MATCHED_CHARS = 2000
 """Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
 
 MAX_DIGITS = 15
-
-_NEWLINE = re.compile(rb"\n")
 
 
 class Read(Struct, frozen=True, kw_only=True):
@@ -76,8 +75,8 @@ def _count(digits: str | None) -> int | None:
 class BlockReader:
     """The same for blocks of a log, across their borders: what `LineReader` tells of every line of `LineSplitter`.
 
-    A line that lies whole in a block is only looked at where it has one of the rules' literals. Where a rule has none,
-    every line is.
+    A line that lies whole in a block is only looked at where it has one of the rules' literals, and where none of its
+    kind is known to say nothing. Where a rule has no literals, every line is.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -88,10 +87,13 @@ class BlockReader:
         self._every = not all(rule.literals for rule in rules) or any(
             not word or not word.isascii() or not word.isprintable() for word in words
         )
-        self._literals = [] if self._every else [word.encode() for word in sorted(words)]
+        self._nothing = KnownKinds()
+        self._literals = [] if self._every else sorted({kind_of_word(word.encode()) for word in words})
         # A tab becomes as many spaces as its column wants: any number of either may be a space of a literal.
         spaced = (re.sub(rb"(?:\\ )+", rb"[ \\t]+", re.escape(word)) for word in self._literals)
         self._with_tabs = re.compile(b"|".join(spaced))
+        patterns = (blurred(rule.pattern) for rule in rules)
+        self._by_digits = [re.compile(pattern) for pattern in patterns if pattern is not None]
 
     def read(self, block: LogBlock) -> list[tuple[int, int, str, Read]]:
         """Line number, offset, text and meaning of the lines that tell something, in order."""
@@ -112,26 +114,35 @@ class BlockReader:
         return [(line.line_no, line.offset, line.text, read) for line, read in reads if read is not NOTHING]
 
     def _inner(self, data: bytes, offset: int, line_no: int) -> list[tuple[int, int, str, Read]]:
-        out, before = [], 0
-        for start in sorted(self._starts(data)):
-            text = shown(data[start : data.find(b"\n", start)])
-            read = self._reader.read(text)
-            if read is not NOTHING:
-                line_no += data.count(b"\n", before, start)
-                before = start
-                out.append((line_no, offset + start, text, read))
+        kinds = kinds_of(data)
+        fresh = set(kinds)
+        fresh -= self._nothing.all
+        huge = _huge(data)
+        wanted = fresh if self._every else self._with_words(fresh)
+        if not wanted and not huge:
+            return []
+        out, start = [], 0
+        for index, raw in enumerate(data.split(b"\n")[:-1]):
+            if kinds[index] in wanted or start in huge:
+                text = shown(raw)
+                read = self._reader.read(text)
+                if read is not NOTHING:
+                    out.append((line_no + index, offset + start, text, read))
+                elif len(raw) <= LONGEST and not any(pattern.search(text) for pattern in self._by_digits):
+                    self._nothing.add(kinds[index])
+            start += len(raw) + 1
         return out
 
-    def _starts(self, data: bytes) -> set[int]:
-        """Where the lines begin that have to be looked at."""
-        if self._every:
-            return {0, *(match.end() for match in _NEWLINE.finditer(data, 0, len(data) - 1))}
-        plain = plain_bytes(data)
-        found = self._found_with_tabs(plain) if b"\t" in plain else self._found(plain)
-        if found and len(plain) != len(data):
-            starts = [0, *(match.end() for match in _NEWLINE.finditer(data))]
-            found = {starts[plain.count(b"\n", 0, start)] for start in found}
-        return found | _huge(data)
+    def _with_words(self, kinds: set[bytes]) -> set[bytes]:
+        """Those of the kinds that have one of the words. What has none of them says nothing, and is remembered."""
+        if not kinds:
+            return kinds
+        joined = b"\n".join(kinds) + b"\n"
+        starts = self._found_with_tabs(joined) if b"\t" in joined else self._found(joined)
+        found = {joined[start : joined.find(b"\n", start)] for start in starts}
+        for kind in kinds - found:
+            self._nothing.add(kind)
+        return found
 
     def _found(self, plain: bytes) -> set[int]:
         out = set()

@@ -13,9 +13,10 @@ from supervisor.core import events as ev
 from supervisor.core.diagnosis.blocks import BlockDiagnoser
 from supervisor.core.diagnosis.diagnoser import Diagnoser, Told
 from supervisor.core.diagnosis.facts import EndFacts
-from supervisor.core.diagnosis.rulebook import Rulebook, blurred
+from supervisor.core.diagnosis.rulebook import Rulebook
 from supervisor.core.diagnosis.tracebacks import Ending, Inside, Tracebacks
 from supervisor.core.diagnosis.unwrap import unwrap
+from supervisor.core.kinds import blurred
 from supervisor.core.lines import LineSplitter
 from supervisor.engines import loader
 from tests.diagnosis import corpus

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from supervisor.core import events as ev
 from supervisor.core.diagnosis.conclude import Diagnosis
-from supervisor.core.diagnosis.diagnoser import Diagnoser, Told
+from supervisor.core.diagnosis.diagnoser import SERVED_LINES, Diagnoser, Told
 from supervisor.core.diagnosis.facts import EndFacts
 from supervisor.core.engine import Common, Engine
-from supervisor.core.lines import LineSplitter, plain_bytes, shown
+from supervisor.core.kinds import LONGEST, KnownKinds, kinds_of
+from supervisor.core.lines import LineSplitter, shown
 
-MOST_KIND_BYTES = 4 << 20
-"""Of the kinds of lines that are remembered; then it begins anew, which costs reading them once more."""
-ECHOES_READ = 32
+ECHOES_READ = 20
 """Of an error that comes again and again, so many are read: who says it is told up to a number of processes."""
-LONGEST_KIND = 4096
-"""Bytes of a line that is remembered: longer ones hold somebody's text, and hardly come again."""
-KIND_BYTES = 150
-"""What remembering one costs beside its own bytes."""
-_DIGITS = b"0123456789"
+MOST_ECHOES = 2000
 
 
 class BlockDiagnoser:
@@ -31,8 +26,8 @@ class BlockDiagnoser:
         self._diagnoser = Diagnoser(engine, common)
         self._splitter: LineSplitter | None = None
         self._told = False
-        self._known: dict[bytes, Told] = {}
-        self._known_bytes = 0
+        self._nothing = KnownKinds()
+        self._serving = KnownKinds()
         self._echoes: dict[bytes, int] = {}
         self._epoch = 0
 
@@ -90,33 +85,51 @@ class BlockDiagnoser:
 
     def _inner(self, data: bytes, line_no: int) -> None:
         """Lines that lie whole in a block: the first of them has the number `line_no`."""
+        kinds = kinds_of(data)
+        nothing, serving, diagnoser = self._nothing, self._serving, self._diagnoser
+        if not diagnoser.following and self._all_known(kinds):
+            return
         lines = data.split(b"\n")
-        kinds = plain_bytes(data).translate(None, _DIGITS).split(b"\n")
-        known, diagnoser = self._known, self._diagnoser
         for index, kind in enumerate(kinds):
             following = diagnoser.following
-            told = None if following else known.get(kind)
-            if told is Told.NOTHING or (told is Told.ECHO and self._heard_enough(kind)):
-                continue
-            if told is Told.SERVING:
-                diagnoser.serving()
-                continue
+            if not following:
+                if kind in nothing.all or (kind in self._echoes and self._heard_enough(kind)):
+                    continue
+                if kind in serving.all:
+                    diagnoser.serving()
+                    continue
             told = self._line(shown(lines[index]), line_no + index)
-            if not following and told is not Told.SOMETHING and len(kind) <= LONGEST_KIND:
-                known[kind] = told
-                self._known_bytes += len(kind) + KIND_BYTES
-            if self._known_bytes > MOST_KIND_BYTES:
-                known.clear()
+            if not following:
+                self._remember(kind, told)
+
+    def _all_known(self, kinds: list[bytes]) -> bool:
+        """Whether none of these lines need be read. In a flood that is nearly every block, and told at once."""
+        fresh = set(kinds)
+        fresh -= self._nothing.all
+        if not fresh <= self._serving.all:
+            return False
+        if fresh:
+            for _ in range(SERVED_LINES):  # of a block that is full of them
+                self._diagnoser.serving()
+        return True
+
+    def _remember(self, kind: bytes, told: Told) -> None:
+        if told is Told.NOTHING:
+            self._nothing.add(kind)
+        elif told is Told.SERVING:
+            self._serving.add(kind)
+        elif told is Told.ECHO and len(kind) <= LONGEST:
+            if len(self._echoes) > MOST_ECHOES:
                 self._echoes.clear()
-                self._known_bytes = 0
+            self._echoes.setdefault(kind, 0)
 
     def _heard_enough(self, kind: bytes) -> bool:
         """Of an error that was told before: other ranks say the same, and differ from it in digits alone."""
         if self._epoch != self._diagnoser.epoch:
             self._forget_echoes()
             return False
-        self._echoes[kind] = heard = self._echoes.get(kind, 0) + 1
-        return heard > ECHOES_READ
+        self._echoes[kind] += 1
+        return self._echoes[kind] > ECHOES_READ
 
     def _forget_echoes(self) -> None:
         self._epoch = self._diagnoser.epoch

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from supervisor.core.engine import Common, Engine, Line, Root, Stage
+from supervisor.core.kinds import blurred
 from supervisor.core.progress import LineReader
 
 READ_CHARS = 2000
@@ -149,22 +150,6 @@ class Rulebook:
             if match is not None and isinstance(item.rule, Root):
                 return Cause(item.rule, {name: value or "" for name, value in match.groupdict().items()})
         return None
-
-
-_PIECE = re.compile(r"\\.|\{\d*,?\d*\}|\[\^?\]?(?:\\.|[^\]\\])*\]|\d+|.", re.DOTALL)
-
-
-def blurred(pattern: str) -> str | None:
-    """A pattern that fits whatever the given one fits with other digits in its place. None: it is the same."""
-    out = []
-    for piece in _PIECE.findall(pattern):
-        if piece[0] == "[":
-            piece = re.sub(r"(?<!\\)\d(?:-\d)?", r"\\d", piece)
-        elif piece.isdigit():
-            piece = r"\d+"
-        out.append(piece)
-    text = "".join(out)
-    return None if text == pattern else text
 
 
 def _shortest(words: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
