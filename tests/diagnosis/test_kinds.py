@@ -9,6 +9,7 @@ import json
 import pytest
 from msgspec import Struct, convert
 
+from supervisor.core.diagnosis.unwrap import unwrap
 from supervisor.core.families import FAMILIES
 from supervisor.engines import loader
 from tests.diagnosis import corpus
@@ -135,3 +136,17 @@ def test_what_of_an_uncaught_exception_is_better_than_nothing() -> None:
     done = corpus.diagnose(loader.load("llamacpp"), loader.common(), log)
     assert done.finding is not None
     assert "the widget is gone" in done.finding.line
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "speaker"),
+    [
+        ("[12-16 14:27:08] Rank 0 scheduler is dead.", "Rank 0 scheduler is dead.", ""),
+        ("[llamacpp-router stdout] [52717] 0.00.910.211 E clip_init: x", "0.00.910.211 E clip_init: x", ""),
+        ("2026-03-25T19:17:07+02:00 gemma3.server[16376]: CUDA error: x", "CUDA error: x", "gemma3.server[16376]"),
+        ("2026-03-25T19:17:07+0200 node1 vllm[8052]: CUDA error: x", "CUDA error: x", "vllm[8052]"),
+    ],
+)
+def test_more_of_what_wraps_a_line_comes_off(line: str, body: str, speaker: str) -> None:
+    said = unwrap(line)
+    assert (said.body, said.speaker) == (body, speaker)

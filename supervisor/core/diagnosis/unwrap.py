@@ -35,6 +35,7 @@ _PREFIXES = tuple(
         ("A", rf"(?P<level>{_LEVELS})\s+(?={_DATE})"),  # Cloud Logging
         ("A", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<speaker>[\w./@-]+(?:\[\d+\])?): "),  # syslog, journald
         ("0", rf"{_DATE} (?:stdout|stderr) [FP] "),  # Kubernetes
+        ("0", rf"{_DATE} (?:[\w.-]+ )?(?P<speaker>[\w./@-]+\[\d+\]): "),  # journald with whole dates, snap
         ("[", r"\[\d+,\d+\]<(?:stdout|stderr)>: ?"),  # mpirun
         ("a", r"(?P<speaker>[a-z][\w.-]{1,40}) +\| "),  # docker compose
         ("[", r"\[(?:pod/)?(?P<speaker>[\w.-]+/[\w./-]+)\] "),  # kubectl logs --prefix
