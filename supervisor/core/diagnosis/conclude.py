@@ -14,7 +14,8 @@ from supervisor.core.diagnosis import guesses
 from supervisor.core.diagnosis.candidates import Candidate, Candidates
 from supervisor.core.diagnosis.facts import EndFacts
 
-SURE_RANK, LIKELY_RANK, ECHO_RANK = 60, 40, 35
+SURE_RANK, LIKELY_RANK, WEAK_RANK = 60, 40, 20
+"""From which rank on a line is surely the cause, likely, and worth naming at all where something has died."""
 SHOWN_CANDIDATES = 4
 MOST_RULED_OUT = 6
 
@@ -76,7 +77,7 @@ def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> 
         return Diagnosis(finding=_with(by_facts.finding, ruled_out, best), candidates=possible, ruled_out=ruled_out)
     if named is not None:
         return Diagnosis(finding=finding_of(named, at, seen, facts), candidates=possible, ruled_out=ruled_out)
-    if best and (unasked_end or (ended and best[0].rank > ECHO_RANK)):
+    if best and (unasked_end or (ended and best[0].rank >= WEAK_RANK)):
         # Something has died, and this is the nearest that the log has to a cause: told with little confidence.
         return Diagnosis(finding=finding_of(best[0], at, seen, facts), candidates=possible, ruled_out=ruled_out)
     if ended:
