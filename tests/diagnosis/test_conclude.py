@@ -119,3 +119,21 @@ def test_a_certain_line_proves_it_at_once_and_its_cause_is_the_one_before() -> N
     assert finding is not None
     assert finding.category == "memory"
     assert finding.line_no == 1
+
+
+def test_what_comes_after_a_wish_to_stop_is_no_failure_and_what_came_before_is() -> None:
+    stop = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    after = "[2026-11-30 10:00:00 TP1] torch.OutOfMemoryError: CUDA out of memory."
+    assert concluded("The server is fired up and ready to roll!", stop, after, *OWN_KILL).finding is None
+    before = concluded(after, stop, *OWN_KILL).finding
+    assert before is not None
+    assert (before.category, before.line_no) == ("memory", 1)
+
+
+def test_a_server_that_comes_up_again_in_the_same_log_leaves_its_past_behind() -> None:
+    stop = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    ready = "The server is fired up and ready to roll!"
+    crash = "[2026-11-30 10:00:00 TP1] Scheduler hit an exception: RuntimeError: CUDA error: an illegal memory access"
+    finding = concluded(ready, stop, ready, crash, *OWN_KILL).finding
+    assert finding is not None
+    assert finding.line_no == 4

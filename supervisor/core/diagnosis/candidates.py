@@ -38,6 +38,8 @@ class Candidate(Struct, kw_only=True):
     survived: bool = False
     """The server came up, or served, after it."""
     while_serving: bool = False
+    after_stop: bool = False
+    """Somebody had asked it to stop."""
     said_by: list[str] = []
     """Who said the same later."""
 
@@ -121,6 +123,6 @@ def _restated(known: Candidate, candidate: Candidate) -> bool:
 def _counts(item: Candidate, *, ended: bool) -> bool:
     if item.deadly:
         return True
-    if item.request or item.survived:
+    if item.request or item.survived or item.after_stop:
         return False
     return ended or not (item.while_serving or item.went_on)

@@ -16,6 +16,7 @@ from supervisor.core.diagnosis.facts import EndFacts
 
 SURE_RANK, LIKELY_RANK, WEAK_RANK = 60, 40, 20
 """From which rank on a line is surely the cause, likely, and worth naming at all where something has died."""
+WANTED_STOP = "it was asked to stop, and that is no failure"
 SHOWN_CANDIDATES = 4
 MOST_RULED_OUT = 6
 
@@ -31,9 +32,14 @@ class Seen(Struct):
     ruled_out: list[str] = []
 
     def died(self, text: str, line_no: int) -> None:
-        """A line that tells of a dead process."""
-        if len(self.deaths) < SHOWN_CANDIDATES:
+        """A line that tells of a dead process; after a wish to stop that is what was wished."""
+        if self.stop_asked is None and len(self.deaths) < SHOWN_CANDIDATES:
             self.deaths.append((line_no, text[:300]))
+
+    def came_up(self) -> None:
+        """It says that it is ready: an earlier start's stop and deaths in the same log are past."""
+        self.stop_asked = None
+        self.deaths.clear()
 
     def rules_out(self, why: str) -> None:
         """What looks like a cause in this log, and is none."""
@@ -61,14 +67,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> Diagnosis:
     """Why it ended."""
+    if facts.asked_to_stop and not _deadly(candidates):
+        return Diagnosis(reason=WANTED_STOP)
     unasked_end = facts.exit is not None and not facts.asked_to_stop
-    stopped = facts.asked_to_stop or seen.stop_asked is not None
-    if stopped and not _deadly(candidates):
-        if unasked_end and seen.stop_asked is not None:
-            return Diagnosis(finding=_stopped_by_others(seen.stop_asked, facts, at))
-        return Diagnosis(reason="it was asked to stop, and that is no failure")
-    ended = bool(seen.deaths) or unasked_end
+    ended = bool(seen.deaths) or (unasked_end and seen.stop_asked is None)
     best = candidates.best(ended=ended)
+    if seen.stop_asked is not None and (not best or best[0].rank < LIKELY_RANK):
+        # What came after the wish is no failure, and before it nothing had failed.
+        if unasked_end:
+            return Diagnosis(finding=_stopped_by_others(seen.stop_asked, facts, at))
+        return Diagnosis(reason=WANTED_STOP)
     possible = tuple(_possible(item) for item in best[:SHOWN_CANDIDATES])
     ruled_out = (*seen.ruled_out, *_ruled_out_by(facts))
     by_facts = guesses.by_facts(facts, [text for _, text in seen.deaths], at)

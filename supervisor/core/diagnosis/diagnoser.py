@@ -172,6 +172,7 @@ class Diagnoser:
     def _progress(self, text: str) -> bool:
         stage, ready = self._book.stage(text)
         if ready:
+            self._seen.came_up()
             self._served()
         elif stage and stage not in self._stages:
             self._stages.append(stage)
@@ -266,6 +267,7 @@ class Diagnoser:
             cause=cause,
             request=under is not None and under.request,
             while_serving=self._seen.served,
+            after_stop=self._seen.stop_asked is not None,
         )
         if not self._candidates.add(candidate):
             return Told.ECHO

@@ -72,8 +72,9 @@ def by_form(item: Candidate) -> tuple[str, str, str, str]:
     """Family, detail, cause and advice of a line that no rule knows."""
     body = item.body.strip()
     said = body if len(body) <= 200 else body[:197] + "…"
+    words = next((family for pattern, family in _FAMILY_BY_WORDS if pattern.search(body)), None)
     if not item.name:
-        return "unknown", "error line", f"the log says: {said}", "Read the lines around it."
+        return words or "unknown", "error line", f"the log says: {said}", "Read the lines around it."
     where = f" in {item.frames[0].rpartition(':')[2] or item.frames[0]}" if item.frames else ""
     for pattern, family in _FAMILY_BY_NAME:
         if pattern.search(item.name):
@@ -81,7 +82,6 @@ def by_form(item: Candidate) -> tuple[str, str, str, str]:
     for pattern, family in _FAMILY_BY_FRAMES:
         if any(pattern.search(frame) for frame in item.frames):
             return family, item.name, f"{said}{where}", _advice(item)
-    words = next((family for pattern, family in _FAMILY_BY_WORDS if pattern.search(body)), None)
     family = words or ("engine_bug" if item.while_serving else _AT_LAUNCH.get(item.name, "engine_bug"))
     return family, item.name, f"{said}{where}", _advice(item)
 
