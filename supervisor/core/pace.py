@@ -62,6 +62,8 @@ class Bar:
         middle_at, middle = self._steps[-1 - max(1, len(self._steps) // 3)]
         recent = (last - middle) / (last_at - middle_at) if last_at > middle_at else average
         rate = math.sqrt(average * recent)
+        if not 0.0 < rate < math.inf:
+            return None  # so slow that no number tells it
         step_s = (last_at - first_at) / (len(self._steps) - 1)
         left_s = (1.0 - last) / rate
         return max(left_s - max(0.0, now - last_at), min(left_s, 0.3 * step_s))

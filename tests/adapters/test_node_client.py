@@ -78,7 +78,7 @@ async def test_hello_and_a_whole_launch_under_every_python(link: LocalLink, tmp_
 
 
 async def test_it_is_small_constant_and_quick(link: LocalLink, tmp_path: Path) -> None:
-    assert len(program.stdin_of("python3", {"mode": "serve"})) < 64 * 1024
+    assert len(program.stdin_of("python3", {"mode": "serve"})) < 72 * 1024
     for mode in ("tail", "relay"):  # a relay is started for each exchange with the server
         assert len(program.stdin_of("python3", {"mode": mode})) < 8 * 1024
     assert "\n" not in program.EXEC and "!" not in program.EXEC  # csh knows both inside of quotes

@@ -169,7 +169,8 @@ def quoted_words(draw: st.DrawFn) -> tuple[list[str], str]:
     words = draw(st.lists(TEXT, max_size=6))
     quoted = [shlex.quote(word) if draw(st.booleans()) else _own_quoting(draw, word) for word in words]
     blanks = [draw(st.sampled_from([" ", "  ", "\t", " \\\n  "])) for _ in words]
-    return words, "".join(word + blank for word, blank in zip(quoted, blanks, strict=True)).rstrip(" ")
+    text = "".join(word + blank for word, blank in zip(quoted, blanks, strict=True))
+    return words, text.removesuffix(blanks[-1]) if words else text  # not all blanks: the last word may end with one
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

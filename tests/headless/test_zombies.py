@@ -151,7 +151,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def orphan(here: Site, stub: StubNvml) -> psutil.Process:
     """A launch of ours whose root dies and whose worker lives on with 71 GiB."""
-    here.write(*QUICK, "--sim-fault", "orphan-workers:0.5")
+    here.write(*QUICK, "--sim-fault", "orphan-workers:3")
     here.serve()
     worker = next(item for item in here.marked() if "::scheduler" in " ".join([item.name(), *item.cmdline()]))
     stub.claim(stub.gpus[0], worker.pid, 71 * GIB)

@@ -75,7 +75,8 @@ def test_deaths_in_the_engines_own_words(
         result = kit.run("--headless", str(_profile(tmp_path, model, free_port())), "--json", env=env)
         assert result.code == 1, result.out
         finding = result.summary["finding"]
-        assert words in finding["cause"] or "error loading model" in finding["cause"], finding
+        assert finding["category"] == "model_files", finding
+        assert words in finding["line"] or "error loading model" in finding["line"], finding
         assert finding["line_no"] is not None
     missing = _profile(tmp_path, tmp_path / "missing.gguf", free_port())
     refused = kit.run("--headless", str(missing), "--json", env=env)
@@ -90,7 +91,7 @@ def test_deaths_in_the_engines_own_words(
     )
     own_words = kit.run("--headless", str(relative), "--json", env=env)
     assert own_words.code == 1
-    assert "failed to open GGUF file" in own_words.summary["finding"]["cause"]
+    assert "failed to open GGUF file" in own_words.summary["finding"]["line"]
 
 
 def test_a_taken_port(tracker: Tracker, tmp_path: Path, make_sshd: MakeSshd, require_real: Callable[..., None]) -> None:

@@ -58,7 +58,7 @@ def test_a_record_plays_back_as_it_was(
     assert lines[-1]["evidence"][-1]["kind"] == "replay"
     assert [without(line) for line in lines] == [json.loads(line) for line in recorded[1:]]
     told = kit.run("--headless", "--replay", str(path), "--speed", "1000")
-    assert told.code == code and "replay: a recording of" in told.out and "loading" in told.err
+    assert told.code == code and "replay: a recording of" in told.out and "launching" in told.err
 
 
 @pytest.mark.parametrize(
