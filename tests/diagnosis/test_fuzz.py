@@ -231,12 +231,12 @@ def test_what_is_kept_of_an_endless_log_is_bounded(kind: str) -> None:
 
     reader = Reader(ENGINES["sglang"], COMMON, 0.0)
     reader.feed([b"Traceback (most recent call last):\n"])
-    reader.feed(block(number) for number in range(100))
+    reader.feed(block(number) for number in range(20))
     tracemalloc.start()
     try:
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        reader.feed(block(number) for number in range(100, 100 + scaled(1000)))
+        reader.feed(block(number) for number in range(20, 20 + scaled(500)))
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core import events as ev
@@ -20,6 +20,7 @@ from supervisor.core.kinds import blurred
 from supervisor.core.lines import LineSplitter
 from supervisor.engines import loader
 from tests.diagnosis import corpus
+from tests.scale import scaled
 
 WRAPPED = {
     "RuntimeError: x": ("RuntimeError: x", "", ""),
@@ -123,6 +124,7 @@ def blocks(data: bytes, cuts: list[int]) -> list[ev.LogBlock]:
 LOGS = [case.log for case in corpus.with_logs()]
 
 
+@settings(max_examples=scaled(300))
 @given(st.sampled_from(LOGS), st.lists(st.integers(0, 10**6), max_size=8))
 def test_a_log_in_blocks_comes_to_what_its_lines_come_to(log: str, cuts: list[int]) -> None:
     """However it is cut, and though most of its lines are passed over."""

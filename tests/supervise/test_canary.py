@@ -75,7 +75,7 @@ async def watched(item: kit.Profile) -> AsyncIterator[Watched]:
 
     working = asyncio.create_task(session.run())
     try:
-        async with asyncio.timeout(60), aclosing(events()) as reader:
+        async with asyncio.timeout(150), aclosing(events()) as reader:
             yield Watched(session, reader)
     finally:
         await session.stop()
