@@ -97,7 +97,7 @@ def test_a_stop_from_a_shell_that_carries_the_runs_id(here: Site) -> None:
 def test_a_run_inside_a_run_is_another_run(here: Site, tmp_path: Path, tracker: Tracker) -> None:
     """A notebook that we serve, from whose terminal somebody launches a server of another profile."""
     inner = Site(tmp_path / "inner", tracker, *QUICK)
-    words = [sys.executable, "-m", "supervisor.cli", "--headless", str(inner.file), "--timeout", "25s"]
+    words = [sys.executable, "-m", "supervisor.cli", "--headless", str(inner.file), "--timeout", "60s"]
     script = tmp_path / "notebook.sh"
     script.write_text(f"#!/bin/sh\n{' '.join(words)} >{tmp_path}/inner.out 2>&1\nexec sleep 600\n")
     script.chmod(0o755)
@@ -111,7 +111,7 @@ def test_a_run_inside_a_run_is_another_run(here: Site, tmp_path: Path, tracker: 
     waits = here.start("--headless", str(outer), "--json", "--timeout", "5s")
     assert waits.exit_code() == 124, waits.said
     try:
-        processes.poll(lambda: bool(inner.records()) and "serving" in (tmp_path / "inner.out").read_text(), 25, "it")
+        processes.poll(lambda: bool(inner.records()) and "serving" in (tmp_path / "inner.out").read_text(), 60, "it")
         root = inner.process_of("root")
         keeper = inner.process_of("keeper")
         stopped = here.start("stop", str(outer))
