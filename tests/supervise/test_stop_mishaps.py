@@ -111,7 +111,11 @@ def test_a_run_inside_a_run_is_another_run(here: Site, tmp_path: Path, tracker: 
     waits = here.start("--headless", str(outer), "--json", "--timeout", "5s")
     assert waits.exit_code() == 124, waits.said
     try:
-        processes.poll(lambda: bool(inner.records()) and "serving" in (tmp_path / "inner.out").read_text(), 60, "it")
+        said = tmp_path / "inner.out"
+        try:
+            processes.poll(lambda: bool(inner.records()) and "serving" in said.read_text(), 30, "the inner one serves")
+        except AssertionError as error:
+            raise AssertionError(said.read_text()) from error
         root = inner.process_of("root")
         keeper = inner.process_of("keeper")
         stopped = here.start("stop", str(outer))
