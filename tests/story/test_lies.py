@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from supervisor.wiring import plan_of
 from tests.node.test_oom import memory_cgroup  # noqa: F401 - a fixture
 from tests.real.ports import free_port
 from tests.real.processes import Tracker
-from tests.story import kit
+from tests.story import kit, watching
 
 QUICK = ("--sim-load", "0.5", "--sim-warm", "0.2", "--sim-health-delay", "0", "--tp", "2")
 
@@ -32,21 +31,8 @@ QUICK = ("--sim-load", "0.5", "--sim-warm", "0.2", "--sim-health-delay", "0", "-
 async def events_of(item: kit.Profile) -> AsyncIterator[AsyncIterator[ev.AnyEvent]]:
     """The events of a session that launches the profile; the server is stopped at the end."""
     session = Session(plan_of(load(item.path), str(item)), LocalLink, clock=SystemClock(), by="test")
-    subscription = session.desk.hub.subscribe()
-
-    async def events() -> AsyncGenerator[ev.AnyEvent, None]:
-        async for batch in subscription.batches():
-            for event in batch:
-                yield event
-
-    working = asyncio.create_task(session.run())
-    try:
-        async with asyncio.timeout(60), aclosing(events()) as reader:
-            yield reader
-    finally:
-        await session.stop()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+    async with watching.events_of(session) as reader:
+        yield reader
 
 
 async def _finding(item: kit.Profile) -> tuple[ev.Finding, list[str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from supervisor.wiring import plan_of
 from tests.real.llama import LlamaServer, tiny_model
 from tests.real.ports import free_port
 from tests.real.processes import Tracker
-from tests.story import kit
+from tests.story import kit, watching
 
 QUICK = ("--sim-load", "0.1", "--sim-warm", "0.1", "--sim-health-delay", "0", "--sim-speed", "4")
 
@@ -30,21 +30,8 @@ QUICK = ("--sim-load", "0.1", "--sim-warm", "0.1", "--sim-health-delay", "0", "-
 async def stream(item: kit.Profile) -> AsyncIterator[AsyncIterator[ev.AnyEvent]]:
     """The events of a session that launches the profile; the server is stopped at the end."""
     session = Session(plan_of(load(item.path), str(item)), LocalLink, clock=SystemClock(), by="test")
-    subscription = session.desk.hub.subscribe()
-
-    async def events() -> AsyncGenerator[ev.AnyEvent, None]:
-        async for batch in subscription.batches():
-            for event in batch:
-                yield event
-
-    working = asyncio.create_task(session.run())
-    try:
-        async with asyncio.timeout(60), aclosing(events()) as reader:
-            yield reader
-    finally:
-        await session.stop()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+    async with watching.events_of(session) as reader:
+        yield reader
 
 
 async def first(events: AsyncIterator[ev.AnyEvent], fits: Callable[[Metrics], bool]) -> tuple[Metrics, list[str]]:

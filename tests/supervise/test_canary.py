@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -28,7 +27,7 @@ from supervisor.testing import ManualClock
 from supervisor.wiring import plan_of
 from tests.node.conftest import until
 from tests.real.processes import Tracker
-from tests.story import kit
+from tests.story import kit, watching
 
 QUICK = ("--sim-load", "0.1", "--sim-warm", "0", "--sim-speed", "4", "--tp", "2")
 
@@ -66,21 +65,8 @@ async def watched(item: kit.Profile) -> AsyncIterator[Watched]:
     health = msgspec.structs.replace(plan.engine.health, serving_interval_s=0.3)
     plan = msgspec.structs.replace(plan, engine=msgspec.structs.replace(plan.engine, health=health))
     session = Session(plan, LocalLink, clock=SystemClock(), by="test")
-    subscription = session.desk.hub.subscribe()
-
-    async def events() -> AsyncGenerator[ev.AnyEvent, None]:
-        async for batch in subscription.batches():
-            for event in batch:
-                yield event
-
-    working = asyncio.create_task(session.run())
-    try:
-        async with asyncio.timeout(150), aclosing(events()) as reader:
-            yield Watched(session, reader)
-    finally:
-        await session.stop()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+    async with watching.events_of(session, timeout_s=150) as reader:
+        yield Watched(session, reader)
 
 
 @pytest.mark.asyncio
