@@ -6,12 +6,13 @@ import re
 
 from msgspec import Struct
 
+from supervisor.core.block_lines import BlockLines
 from supervisor.core.engine import Engine
 from supervisor.core.engine import Line as RuleLine
 from supervisor.core.engine import Stage as RuleStage
 from supervisor.core.events import LogBlock
 from supervisor.core.kinds import LONGEST, KnownKinds, blurred, kind_of_word, kinds_of
-from supervisor.core.lines import MAX_LINE_BYTES, Line, LineSplitter, shown
+from supervisor.core.lines import MAX_LINE_BYTES, Line, shown
 
 MATCHED_CHARS = 2000
 """Rules look at this much of a line: a log can hold lines of megabytes, and no rule needs more."""
@@ -81,7 +82,7 @@ class BlockReader:
 
     def __init__(self, engine: Engine) -> None:
         self._reader = LineReader(engine)
-        self._splitter: LineSplitter | None = None
+        self._lines = BlockLines()
         rules: list[RuleStage | RuleLine] = [*engine.stages, *engine.ready_lines]
         words = {word for rule in rules for word in rule.literals}
         self._every = not all(rule.literals for rule in rules) or any(
@@ -97,17 +98,11 @@ class BlockReader:
 
     def read(self, block: LogBlock) -> list[tuple[int, int, str, Read]]:
         """Line number, offset, text and meaning of the lines that tell something, in order."""
-        if block.fresh or self._splitter is None or block.offset != self._splitter.offset:
-            self._splitter = LineSplitter(offset=block.offset, lines_before=block.line_no - 1)
-        data = block.data
-        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
-        if first == last:
-            return self._told(self._splitter.feed(data))
-        # What the block before left unfinished, the lines that are whole in this one, what this one leaves.
-        out = self._told(self._splitter.feed(data[:first]))
-        out += self._inner(data[first:last], block.offset + first, block.line_no + 1)
-        self._splitter = LineSplitter(offset=block.offset + last, lines_before=block.line_no + block.lines - 1)
-        return out + self._told(self._splitter.feed(data[last:]))
+        parts = self._lines.take(block)
+        out = self._told(parts.before)
+        if parts.inner:
+            out += self._inner(parts.inner, parts.offset, parts.line_no)
+        return out + self._told(parts.after)
 
     def _told(self, lines: list[Line]) -> list[tuple[int, int, str, Read]]:
         reads = ((line, self._reader.read(line.text)) for line in lines)

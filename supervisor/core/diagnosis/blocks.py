@@ -7,12 +7,13 @@ So a line is read once, and where it says nothing, others that are the same but 
 from __future__ import annotations
 
 from supervisor.core import events as ev
+from supervisor.core.block_lines import BlockLines
 from supervisor.core.diagnosis.conclude import Diagnosis
 from supervisor.core.diagnosis.diagnoser import SERVED_LINES, Diagnoser, Told
 from supervisor.core.diagnosis.facts import EndFacts
 from supervisor.core.engine import Common, Engine
 from supervisor.core.kinds import LONGEST, KnownKinds, kinds_of
-from supervisor.core.lines import LineSplitter, shown
+from supervisor.core.lines import Line, shown
 
 ECHOES_READ = 20
 """Of an error that comes again and again, so many are read: who says it is told up to a number of processes."""
@@ -24,7 +25,7 @@ class BlockDiagnoser:
 
     def __init__(self, engine: Engine, common: Common) -> None:
         self._diagnoser = Diagnoser(engine, common)
-        self._splitter: LineSplitter | None = None
+        self._lines = BlockLines()
         self._told = False
         self._nothing = KnownKinds()
         self._serving = KnownKinds()
@@ -41,17 +42,11 @@ class BlockDiagnoser:
 
     def feed(self, block: ev.LogBlock) -> ev.Finding | None:
         """One block. The finding that ends the wait, once, as soon as it is certain."""
-        if block.fresh or self._splitter is None or block.offset != self._splitter.offset:
-            self._splitter = LineSplitter(offset=block.offset, lines_before=block.line_no - 1)
-        data = block.data
-        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
-        if first == last:
-            self._whole(self._splitter, data)
-        else:
-            self._whole(self._splitter, data[:first])
-            self._inner(data[first:last], block.line_no + 1)
-            self._splitter = LineSplitter(offset=block.offset + last, lines_before=block.line_no + block.lines - 1)
-            self._whole(self._splitter, data[last:])
+        parts = self._lines.take(block)
+        self._whole(parts.before)
+        if parts.inner:
+            self._inner(parts.inner, parts.line_no)
+        self._whole(parts.after)
         if self._told:
             return None
         found = self._diagnoser.certain(block.at)
@@ -64,16 +59,14 @@ class BlockDiagnoser:
 
     def conclude(self, facts: EndFacts, at: float) -> Diagnosis:
         """Why it ended. What has no newline yet is read too: last words often have none."""
-        if self._splitter is not None:
-            for line in self._splitter.end():
-                self._line(line.text, line.line_no)
-            self._splitter = None
+        for line in self._lines.end():
+            self._line(line.text, line.line_no)
         return self._diagnoser.conclude(facts, at)
 
     # ------------------------------------------------------------------------------- lines
 
-    def _whole(self, splitter: LineSplitter, data: bytes) -> None:
-        for line in splitter.feed(data):
+    def _whole(self, lines: list[Line]) -> None:
+        for line in lines:
             if not line.living:
                 self._line(line.text, line.line_no)
 
