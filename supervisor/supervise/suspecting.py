@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.core import events as ev
 from supervisor.core.diagnosis.blocks import BlockDiagnoser
+from supervisor.core.diagnosis.diagnoser import Certainty
 from supervisor.core.diagnosis.facts import DeadProcess, EndFacts
 from supervisor.core.diagnosis.hardware import with_gpu_faults
 from supervisor.core.engine import Common, Engine
@@ -22,6 +23,7 @@ from supervisor.supervise.desk import Desk
 STANDS_S = 2.0
 """How long a suspicion must have stood before it is shown."""
 MOST_SHOWN = 8
+QUOTED_CHARS = 200
 _MAY_FAIL = {Phase.QUEUED, Phase.LAUNCHING, Phase.LOADING, Phase.WARMING, Phase.HEALTHY, Phase.SERVING}
 _LOADS = {Phase.LAUNCHING, Phase.LOADING, Phase.WARMING}
 _NAMED = {"sure", "likely"}
@@ -47,7 +49,7 @@ class LogVerdict:
         self._reader = BlockDiagnoser(engine, common)
         self.read_to = 0
         """The offset in the file up to which it was read."""
-        self._certain: ev.Finding | None = None
+        self._certain: Certainty | None = None
         self._told = self._waits = False
         self._shown: set[tuple[str, str]] = set()
 
@@ -78,12 +80,15 @@ class LogVerdict:
 
     def settle(self) -> None:
         """Tell what is certain, once the phase is one that it can end: a takeover reads the log before all else."""
-        found = self._certain
-        if found is None or self._told or self._desk.phase not in _MAY_FAIL:
+        certain = self._certain
+        if certain is None or self._told or self._desk.phase not in _MAY_FAIL:
             return
         self._told = True
-        where = f" (line {found.line_no}: {found.line[:200]})" if found.line_no is not None else ""
-        self._desk.note(ev.CannotComeUp(at=self._desk.clock.now(), text=found.cause + where))
+        found = certain.finding
+        text = found.cause + _where(found)
+        if certain.line_no != found.line_no:
+            text += f", and that ends it, says line {certain.line_no}: {certain.line[:QUOTED_CHARS]}"
+        self._desk.note(ev.CannotComeUp(at=self._desk.clock.now(), text=text))
         if self._desk.phase is Phase.DEGRADED:
             self._desk.tell(found)  # it did come up: no verdict tells the cause, so it is told here
 
@@ -92,7 +97,7 @@ class LogVerdict:
         concluded = self._reader.conclude(facts, at)
         found = concluded.finding
         if self._certain is not None and (found is None or found.confidence != "sure"):
-            found = msgspec.structs.replace(self._certain, at=at, ruled_out=concluded.ruled_out)
+            found = msgspec.structs.replace(self._certain.finding, at=at, ruled_out=concluded.ruled_out)
         found = with_gpu_faults(found, facts, at)
         if found is not None:
             return found
@@ -121,11 +126,14 @@ class LogVerdict:
             if found is None or _key(before) != _key(found) or self._desk.phase not in _LOADS:
                 continue  # another one by now: it must stand for as long
             self._shown.add(_key(found))
-            where = f" (line {found.line_no}: {found.line[:200]})" if found.line_no is not None else ""
-            text = f"the log hints at trouble, and the server goes on: {found.cause}{where}"
+            text = f"the log hints at trouble, and the server goes on: {found.cause}{_where(found)}"
             self._desk.warn(text, suspicion=found.category, line_no=found.line_no)
             found = self._suspicion()
         self._waits = False
+
+
+def _where(found: ev.Finding) -> str:
+    return f" (line {found.line_no}: {found.line[:QUOTED_CHARS]})" if found.line_no is not None else ""
 
 
 def _key(found: ev.Finding) -> tuple[str, str]:

@@ -115,10 +115,10 @@ def test_a_certain_line_proves_it_at_once_and_its_cause_is_the_one_before() -> N
     diagnoser.feed("[TRT-LLM] [RANK 7] [E] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.", 1)
     assert diagnoser.certain(0.0) is None
     diagnoser.feed("[RANK 7] Executor loop crashed on this rank; hard-killing all 8 ranks", 2)
-    finding = diagnoser.certain(0.0)
-    assert finding is not None
-    assert finding.category == "memory"
-    assert finding.line_no == 1
+    certain = diagnoser.certain(0.0)
+    assert certain is not None
+    assert (certain.finding.category, certain.finding.line_no) == ("memory", 1)
+    assert certain.line_no == 2 and certain.line.startswith("[RANK 7] Executor loop crashed")
 
 
 def test_what_comes_after_a_wish_to_stop_is_no_failure_and_what_came_before_is() -> None:

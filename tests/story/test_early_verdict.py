@@ -58,7 +58,7 @@ def test_a_crashed_rank_behind_503_for_ever_ends_the_wait_at_its_line(
     assert (summary["verdict"], summary["phase"]) == ("failed", "failed")
     assert summary["answers"]["503"] > 1
     proof = next(item["text"] for item in summary["evidence"] if item["kind"] == "cannot_come_up")
-    assert "(line 2: " in proof, proof
+    assert "(line 2: " in proof and "says line 3: [RANK 7] Executor loop crashed" in proof, proof
     finding = summary["finding"]
     assert (finding["line_no"], finding["category"], finding["confidence"]) == (2, "native_crash", "sure")
     assert "illegal memory access" in finding["line"] and finding["advice"]

@@ -16,7 +16,7 @@ QUICK = ("--sim-load", "0.3", "--sim-warm", "0.2", "--sim-health-delay", "0.1")
 FAULTS: list[tuple[str, str, int, str]] = [
     ("sglang", "die-at-weights", 1, "SIGKILL"),
     ("sglang", "die-at-graphs", 1, "Error"),
-    ("vllm", "die-at-weights", 1, "exit code 1"),
+    ("vllm", "die-at-weights", 1, "memory ran out"),  # what it says ends the wait; its exit may come later
     ("llamacpp", "die-at-weights", 1, "exit code 1"),
     ("vllm", "exit-code:3", 1, "exit code 3"),
     ("vllm", "signal:SEGV", 1, "SIGSEGV"),

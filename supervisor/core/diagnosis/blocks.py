@@ -9,7 +9,7 @@ from __future__ import annotations
 from supervisor.core import events as ev
 from supervisor.core.block_lines import BlockLines
 from supervisor.core.diagnosis.conclude import Diagnosis
-from supervisor.core.diagnosis.diagnoser import SERVED_LINES, Diagnoser, Told
+from supervisor.core.diagnosis.diagnoser import SERVED_LINES, Certainty, Diagnoser, Told
 from supervisor.core.diagnosis.facts import EndFacts
 from supervisor.core.engine import Common, Engine
 from supervisor.core.kinds import LONGEST, KnownKinds, kinds_of
@@ -40,8 +40,8 @@ class BlockDiagnoser:
         """How many lines were read and not passed over."""
         return self._diagnoser.read_lines
 
-    def feed(self, block: ev.LogBlock) -> ev.Finding | None:
-        """One block. The finding that ends the wait, once, as soon as it is certain."""
+    def feed(self, block: ev.LogBlock) -> Certainty | None:
+        """One block. What ends the wait, once, as soon as it is certain."""
         parts = self._lines.take(block)
         self._whole(parts.before)
         if parts.inner:

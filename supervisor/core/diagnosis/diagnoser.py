@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from msgspec import Struct
+
 from supervisor.core import events as ev
 from supervisor.core.diagnosis.candidates import Candidate, Candidates
 from supervisor.core.diagnosis.conclude import LIKELY_RANK, Diagnosis, Seen, conclude, finding_of
@@ -70,6 +72,14 @@ class Told(Enum):
     SOMETHING = "something"
 
 
+class Certainty(Struct, frozen=True, kw_only=True):
+    """This server will never serve: why, and the line that proves it, which is often the last word and no cause."""
+
+    finding: ev.Finding
+    line_no: int
+    line: str
+
+
 class Diagnoser:
     """Tell it the lines of a log, in the order in which they were written.
 
@@ -106,14 +116,14 @@ class Diagnoser:
         """A traceback is open: the next lines matter whatever words they have."""
         return self._tracebacks.following or self._unsaid is not None
 
-    def certain(self, at: float) -> ev.Finding | None:
-        """What proves that it will never serve, as soon as that was read."""
-        if self._proof is None:
+    def certain(self, at: float) -> Certainty | None:
+        """That it will never serve, as soon as a line that proves it was read."""
+        proof = self._proof
+        if proof is None:
             return None
         best = self._candidates.best(ended=True)
-        if best and best[0].rank >= min(LIKELY_RANK, self._proof.rank):
-            return finding_of(best[0], at, self._seen)  # the proof is often the last word, and the cause stands above
-        return finding_of(self._proof, at, self._seen)
+        named = best[0] if best and best[0].rank >= min(LIKELY_RANK, proof.rank) else proof
+        return Certainty(finding=finding_of(named, at, self._seen), line_no=proof.line_no, line=proof.text)
 
     def suspicion(self, at: float) -> ev.Finding | None:
         """What would be named if it ended now. It proves nothing."""
