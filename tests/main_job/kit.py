@@ -154,6 +154,12 @@ class Site:
         """`supervisor --headless PROFILE --json`, started."""
         return self.start("--headless", str(self.file), "--json", "--timeout", "25s", *words, env=env)
 
+    def launch_and_leave(self, file: Path) -> None:
+        """A launch of this profile, and nobody who waits for it any more as soon as it loads."""
+        waits = self.start("--headless", str(file), "--json")
+        waits.until_phase("loading")
+        waits.kill()
+
     def serve(self, *words: str) -> Command:
         """The same, to its successful end."""
         command = self.headless(*words)

@@ -22,6 +22,7 @@ from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.local import LocalLink
 from supervisor.adapters.node import NodeClient
 from supervisor.node import proc
+from tests.real.processes import PATIENCE
 
 PYTHON = sys.executable
 
@@ -106,8 +107,8 @@ class Node:
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Wait until a condition of the outside world holds, and return what it said."""
-    end = time.monotonic() + timeout_s
+    """Wait until a condition of the outside world holds, and return what it said: `processes.poll` for a loop of events."""
+    end = time.monotonic() + timeout_s * PATIENCE
     while True:
         value = condition()
         if value:
@@ -118,7 +119,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 
 async def until_async(condition: Callable[[], Awaitable[Any]], timeout_s: float = 10.0) -> Any:
     """The same for a condition that has to be asked for."""
-    end = time.monotonic() + timeout_s
+    end = time.monotonic() + timeout_s * PATIENCE
     while True:
         value = await condition()
         if value:

@@ -1,4 +1,4 @@
-"""An engine's rules and those that all have in common, compiled for reading single lines. Pure.
+"""An engine's rules and those that all have in common, made ready for reading single lines. Pure.
 
 A line is asked for the words of all rules at once; only rules of which a word was found are tried. Which of several
 fitting rules counts: noise before headers before roots; of roots the one of the highest rank.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -44,24 +45,37 @@ class Cause(Struct, frozen=True):
         return text
 
 
-class _Compiled(Struct, frozen=True, eq=False):
-    order: int
-    kind: str
-    rule: Line | Root | Stage
-    pattern: re.Pattern[str]
-    where: re.Pattern[str] | None = None
-    blurred: re.Pattern[str] | None = None
-    """The pattern for any digits, where it is one that looks at them."""
+class _Lazy:
+    """A rule whose patterns are compiled when a line has one of its words: few of the hundreds ever meet one."""
+
+    def __init__(self, order: int, kind: str, rule: Line | Root | Stage) -> None:
+        self.order = order
+        self.kind = kind
+        self.rule = rule
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.rule.pattern)
+
+    @cached_property
+    def where(self) -> re.Pattern[str] | None:
+        return re.compile(self.rule.where) if isinstance(self.rule, Root) and self.rule.where else None
+
+    @cached_property
+    def blurred(self) -> re.Pattern[str] | None:
+        """The pattern for any digits, where it is one that looks at them."""
+        any_digits = None if self.kind in ("stage", "serving") else blurred(self.rule.pattern)
+        return re.compile(any_digits) if any_digits else None
 
 
 class Hits(Struct, frozen=True):
     """The rules of which a line has a word, by kind, in the order in which they count."""
 
-    noise: tuple[_Compiled, ...] = ()
-    headers: tuple[_Compiled, ...] = ()
-    roots: tuple[_Compiled, ...] = ()
+    noise: tuple[_Lazy, ...] = ()
+    headers: tuple[_Lazy, ...] = ()
+    roots: tuple[_Lazy, ...] = ()
     stages: bool = False
-    serving: tuple[_Compiled, ...] = ()
+    serving: tuple[_Lazy, ...] = ()
     by_digits: bool = False
     """With other digits one of them might fit."""
 
@@ -76,7 +90,7 @@ class Rulebook:
     def __init__(self, engine: Engine, common: Common, words: Iterable[str] = ()) -> None:
         self._stages = LineReader(engine)
         roots = sorted((*engine.roots, *common.roots), key=lambda rule: -rule.rank)  # stable: the engine's own first
-        self._by_word: dict[str, list[_Compiled]] = {}
+        self._by_word: dict[str, list[_Lazy]] = {}
         kinds: tuple[tuple[str, tuple[Line | Root | Stage, ...]], ...] = (
             ("noise", (*engine.noise_lines, *common.noise_lines)),
             ("header", (*engine.headers, *common.headers)),
@@ -85,13 +99,9 @@ class Rulebook:
             ("serving", engine.serving_lines),
         )
         for order, (kind, rule) in enumerate((kind, rule) for kind, rules in kinds for rule in rules):
-            where = re.compile(rule.where) if isinstance(rule, Root) and rule.where else None
-            any_digits = None if kind in ("stage", "serving") else blurred(rule.pattern)
-            compiled = _Compiled(
-                order, kind, rule, re.compile(rule.pattern), where, re.compile(any_digits) if any_digits else None
-            )
+            lazy = _Lazy(order, kind, rule)
             for word in rule.literals:
-                self._by_word.setdefault(word, []).append(compiled)
+                self._by_word.setdefault(word, []).append(lazy)
         every = sorted({*self._by_word, *words}, key=lambda word: (len(word), word))
         self._gate = _shortest(every)
 
@@ -102,13 +112,13 @@ class Rulebook:
         if not gates:
             return None
         found = {
-            compiled.order: compiled
+            item.order: item
             for longer in gates
             for word in longer
             if word in text
-            for compiled in self._by_word.get(word, ())
+            for item in self._by_word.get(word, ())
         }
-        kinds: dict[str, list[_Compiled]] = {}
+        kinds: dict[str, list[_Lazy]] = {}
         for order in sorted(found):
             kinds.setdefault(found[order].kind, []).append(found[order])
         return Hits(
