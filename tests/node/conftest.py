@@ -107,7 +107,7 @@ class Node:
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Wait until a condition of the outside world holds, and return what it said: `processes.poll` for a loop of events."""
+    """Wait until a condition of the outside world holds, and return what it said (`processes.poll`, in a loop)."""
     end = time.monotonic() + timeout_s * PATIENCE
     while True:
         value = condition()
