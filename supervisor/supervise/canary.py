@@ -70,10 +70,11 @@ class Canary:
             return False
         return True
 
-    def _flows(self) -> bool:
+    def _flows(self, since: float | None = None) -> bool:
+        """Whether its own metrics tell of tokens: those of the last seconds, or those that were read after `since`."""
         metrics = self._desk.hub.view.metrics
-        fresh = metrics is not None and self._desk.clock.now() - metrics.at < FLOWS_WITHIN_S
-        return fresh and metrics is not None and bool(metrics.generated_tokens_s)
+        oldest = since if since is not None else self._desk.clock.now() - FLOWS_WITHIN_S
+        return metrics is not None and metrics.at > oldest and bool(metrics.generated_tokens_s)
 
     async def run(self, url: Url, answer: ev.Answer) -> None:
         """Ask once, after this accepted answer."""
@@ -89,6 +90,7 @@ class Canary:
         stopped = _stopped(await self._look())
         limit_s = STOPPED_TIMEOUT_S if stopped else DOUBTED_TIMEOUT_S if self._doubted else TIMEOUT_S
         self._doubted = False
+        began = self._desk.clock.now()
         plan = VerifyPlan(prompt=whole.prompt, timeout_s=min(limit_s, whole.timeout_s), tries=1, max_tokens=1)
         address = answer.address.rpartition(":")[0].strip("[]")
         verdict = await self._ask(plan).run(url, address, answer.model, self._wanted)
@@ -96,11 +98,14 @@ class Canary:
         if not self._wanted():
             return
         degraded = self._desk.phase is Phase.DEGRADED
-        self._due_at = now + (EVERY_S if verdict.passed is not False else AGAIN_EVERY_S)
+        wait_s = EVERY_S if verdict.passed is not False else AGAIN_EVERY_S
+        self._due_at = now if self._doubted else now + wait_s  # something may have died while it was asked
         if verdict.passed:
             if degraded:
                 self._desk.note(ev.Verified(at=now, text=f"it generates again: {verdict.text}"))
-        elif verdict.passed is False and not degraded and not (verdict.silent and self._flows()):
+        elif verdict.passed is False and verdict.silent and self._flows(since=began):
+            self._doubted = True  # a queue may explain it, and so may tokens from just before: the next look tells
+        elif verdict.passed is False and not degraded:
             self._tell(now, verdict.text, verdict.silent, _stopped(await self._look()))
 
     def _wanted(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.local import LocalLink
 from supervisor.core import events as ev
 from supervisor.core.events import Metrics, Phase
+from supervisor.core.url import parse
 from supervisor.engines import loader
 from supervisor.profile import load
 from supervisor.supervise import canary
@@ -22,7 +23,7 @@ from supervisor.supervise.canary import Canary
 from supervisor.supervise.desk import Desk
 from supervisor.supervise.plan import VerifyPlan
 from supervisor.supervise.session import Session
-from supervisor.supervise.verify import Verifier
+from supervisor.supervise.verify import Verdict, Verifier
 from supervisor.testing import ManualClock
 from supervisor.wiring import plan_of
 from tests.node.conftest import until
@@ -161,4 +162,60 @@ async def test_a_rank_that_died_is_reason_to_ask_at_once_though_tokens_flow() ->
     desk.tell(Metrics(at=clock.now(), running=3, generated_tokens_s=120.0))
     assert not asks.due
     asks.hurry()
+    assert asks.due
+
+
+class Silent(Verifier):
+    """Asks in vain for a second, in which anything may happen."""
+
+    def __init__(self, clock: ManualClock, meanwhile: Callable[[], None]) -> None:
+        self._manual, self._meanwhile = clock, meanwhile
+
+    async def run(self, *_: object) -> Verdict:
+        await self._manual.advance(1.0)
+        self._meanwhile()
+        return Verdict(passed=False, text="no answer in 1 s", silent=True)
+
+
+def _in_vain(meanwhile: Callable[[Desk, Canary], None]) -> tuple[Canary, Desk, ManualClock]:
+    desk, clock = _desk(Phase.SERVING)
+
+    async def tree() -> list[ev.Process]:
+        return []
+
+    asks = Canary(
+        loader.load("vllm"), VerifyPlan(), desk, lambda _plan: Silent(clock, lambda: meanwhile(desk, asks)), tree
+    )
+    return asks, desk, clock
+
+
+URL = parse("http://127.0.0.1:30000/health")
+ANSWER = ev.Answer(verdict=ev.Verdict.READY, why="", address="127.0.0.1:30000", status=200)
+
+
+@pytest.mark.asyncio
+async def test_tokens_from_before_the_silence_explain_nothing() -> None:
+    asks, desk, clock = _in_vain(lambda _desk, _asks: None)
+    desk.tell(Metrics(at=clock.now(), running=1, generated_tokens_s=120.0))
+    asks.hurry()
+    await asks.run(URL, ANSWER)
+    assert desk.phase is Phase.DEGRADED
+
+
+@pytest.mark.asyncio
+async def test_tokens_while_it_was_asked_may_explain_it_and_it_is_asked_again_soon() -> None:
+    """They may be the last ones from before: a minute's peace on their account would be a minute's lie."""
+    asks, desk, clock = _in_vain(lambda desk, _asks: desk.tell(Metrics(at=clock.now(), generated_tokens_s=120.0)))
+    await clock.advance(canary.EVERY_S)
+    await asks.run(URL, ANSWER)
+    assert desk.phase is Phase.SERVING and not asks.due
+    await clock.advance(canary.AGAIN_EVERY_S)
+    assert asks.due, "whatever flows meanwhile"
+
+
+@pytest.mark.asyncio
+async def test_a_death_while_it_is_asked_is_not_forgotten() -> None:
+    asks, _desk, clock = _in_vain(lambda _desk, asks: asks.hurry())
+    await clock.advance(canary.EVERY_S)
+    await asks.run(URL, ANSWER)
     assert asks.due
