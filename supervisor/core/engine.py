@@ -209,6 +209,10 @@ class Root(Struct, frozen=True, forbid_unknown_fields=True):
     a line. The rule fits only where one of the frames does; a line without a traceback has no frames."""
     death: bool = False
     """As a line's: it says that a process of the server has died."""
+    outcome: bool = False
+    """It tells how a process ended and not why: an exception before it, which nobody caught, comes first."""
+    by_words: bool = False
+    """It fits whatever an engine calls an error: where the message has words of a family, that is its category."""
     deadly: bool = False
     """Where the server has served before, an error may be that of one request: this one never is."""
     rank: int = 50

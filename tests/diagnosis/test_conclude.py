@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from supervisor.core.diagnosis.blocks import BlockDiagnoser
+from supervisor.core.diagnosis.candidates import Candidate
 from supervisor.core.diagnosis.conclude import Diagnosis
 from supervisor.core.diagnosis.diagnoser import Diagnoser
 from supervisor.core.diagnosis.facts import DeadProcess, EndFacts, OomKill
-from supervisor.core.events import Exit
+from supervisor.core.diagnosis.guesses import by_form
+from supervisor.core.events import Exit, LogBlock
 from supervisor.engines import loader
 
 OWN_KILL = ("[2026-11-30 10:00:00] Received sigquit from a child process. It usually means the child failed.", "Killed")
@@ -137,3 +142,88 @@ def test_a_server_that_comes_up_again_in_the_same_log_leaves_its_past_behind() -
     finding = concluded(ready, stop, ready, crash, *OWN_KILL).finding
     assert finding is not None
     assert finding.line_no == 4
+
+
+SCHEDULER = (
+    "[2026-11-30 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    '  File "/s/sglang/srt/managers/scheduler.py", line 9, in run_batch',
+    "    return self.worker.forward(batch)",
+    "RuntimeError: The size of tensor a (96) must match the size of tensor b (90) at non-singleton dimension 1",
+    "",
+)
+CRASHED = "[2026-11-30 10:00:01] Subprocess scheduler_0 (pid=212) crashed with exit code -9. Triggering SIGQUIT"
+
+
+def test_how_a_process_ended_is_no_cause_after_an_exception_that_nobody_caught() -> None:
+    finding = concluded(*SCHEDULER, CRASHED).finding
+    assert finding is not None
+    assert (finding.line_no, finding.category) == (4, "engine_bug")
+    finding = concluded(CRASHED, "[2026-11-30 10:00:02 TP1] x", *SCHEDULER).finding
+    assert finding is not None
+    assert (finding.line_no, finding.category) == (1, "killed"), "what came after it is its echo"
+
+
+def test_a_log_that_breaks_off_at_an_error_names_it_with_little_confidence() -> None:
+    """Nobody told how it ended, and no process of it is told to have died."""
+    began = ["[2026-11-30 10:00:00] Load weight begin. avail mem=78.0 GB", "loads"]
+    lone = "FrobnicationError: the gizmo has no handle"
+    alone = concluded(*began, lone).finding
+    assert alone is not None
+    assert (alone.line_no, alone.confidence) == (3, "low")
+    assert concluded(*began, lone, "The server is fired up and ready to roll!").finding is None
+    last = concluded(*began, "ERROR: the gizmo was not found", engine="llamacpp").finding
+    assert last is not None and last.line_no == 3
+    goes_on = concluded(*began, "ERROR: the gizmo was not found", *["and so on"] * 9, engine="llamacpp")
+    assert goes_on.finding is None and goes_on.candidates
+
+
+def test_last_words_are_counted_in_lines_of_the_log_and_not_in_those_that_were_read() -> None:
+    data = b"ERROR: the gizmo was not found\n" + b"".join(b"it goes on: %d\n" % number for number in range(40))
+    reader = BlockDiagnoser(loader.load("llamacpp"), loader.common())
+    reader.feed(LogBlock(at=0.0, data=data[:400], offset=0, line_no=1, lines=data.count(b"\n", 0, 400)))
+    reader.feed(
+        LogBlock(
+            at=0.0, data=data[400:], offset=400, line_no=1 + data.count(b"\n", 0, 400), lines=data.count(b"\n", 400)
+        )
+    )
+    assert reader.conclude(EndFacts(), 0.0).finding is None
+
+
+@pytest.mark.parametrize(
+    ("said", "family"),
+    [
+        ("[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr): out of memory", "memory"),
+        ("[TensorRT-LLM][ERROR] Assertion failed: the gizmo has no handle", "engine_bug"),
+        ("[TensorRT-LLM][ERROR] Assertion failed: NVSHMEM could not be initialised", "communication"),
+    ],
+)
+def test_a_rule_for_any_error_of_an_engine_leaves_the_family_to_its_words(said: str, family: str) -> None:
+    finding = concluded(said, engine="trtllm").finding
+    assert finding is not None and finding.category == family
+
+
+@pytest.mark.parametrize(
+    ("said", "family"),
+    [
+        ("OSError: [Errno 99] the gizmo cannot be bound there", "port"),
+        ("GizmoError: HBM reports an uncorrectable ECC fault", "hardware"),
+        ("GizmoError: cannot allocate 4 GiB for the gizmo", "memory"),
+        ("GizmoError: can't start new thread for the gizmo", "limits"),
+        ("GizmoError: the AMD driver is older than the gizmo", "driver"),
+        ("GizmoError: gizmos only run on sm_90a, and nothing else is supported", "gpu_arch"),
+        ("GizmoError: please install the package `gizmo`", "dependency"),
+        ("GizmoError: HTTPSConnection(host='gizmo', port=443) broke", "access"),
+        ("GizmoError: the build of gizmo.cu by nvcc broke", "toolchain"),
+        ("GizmoError: UCX could not open the gizmo", "communication"),
+        ("GizmoError: the gizmo took longer than its timeout", "hang"),
+        ("GizmoError: shard 3 of the checkpoint is incomplete", "model_files"),
+        ("GizmoError: unsupported architecture GizmoForCausalLM", "model_support"),
+        ("GizmoError: heads must be divisible by gizmos", "config"),
+        ("GizmoError: an odd number of handles", "engine_bug"),
+        ("TypeError: gizmo() got an unexpected keyword argument 'pp_proxy'", "engine_bug"),
+        ("ImportError: the gizmo timed out", "dependency"),
+    ],
+)
+def test_an_exception_that_no_rule_knows_has_the_family_of_its_words(said: str, family: str) -> None:
+    candidate = Candidate(line_no=1, order=1, text=said, body=said, rank=44, name=said.partition(":")[0])
+    assert by_form(candidate)[0] == family

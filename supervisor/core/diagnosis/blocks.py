@@ -81,19 +81,26 @@ class BlockDiagnoser:
         kinds = kinds_of(data)
         nothing, serving, diagnoser = self._nothing, self._serving, self._diagnoser
         if not diagnoser.following and self._all_known(kinds):
+            diagnoser.pass_over(len(kinds))
             return
         lines = data.split(b"\n")
+        passed = 0
         for index, kind in enumerate(kinds):
             following = diagnoser.following
             if not following:
                 if kind in nothing.all or (kind in self._echoes and self._heard_enough(kind)):
+                    passed += 1
                     continue
                 if kind in serving.all:
+                    passed += 1
                     diagnoser.serving()
                     continue
+            diagnoser.pass_over(passed)
+            passed = 0
             told = self._line(shown(lines[index]), line_no + index)
             if not following:
                 self._remember(kind, told)
+        diagnoser.pass_over(passed)
 
     def _all_known(self, kinds: list[bytes]) -> bool:
         """Whether none of these lines need be read. In a flood that is nearly every block, and told at once."""

@@ -17,6 +17,10 @@ WENT_ON = 25
 """So much less a line counts after which a later stage was seen."""
 
 
+OUTCOME = 43
+"""What counts a line that tells how a process ended, after an exception that tells why: a little less than that."""
+
+
 class Candidate(Struct, kw_only=True):
     """A line that may name the cause."""
 
@@ -109,10 +113,19 @@ class Candidates:
         Args:
             ended: there are signs that the server has come to an end, so that what came while it served counts too.
         """
-        return sorted(
-            (item for item in self._kept if _counts(item, ended=ended)),
-            key=lambda item: (item.survived, -(item.rank - (WENT_ON if item.went_on else 0)), item.order),
-        )
+        counting = [item for item in self._kept if _counts(item, ended=ended)]
+        uncaught = min((item.order for item in counting if item.frames and not _is_outcome(item)), default=None)
+
+        def weight(item: Candidate) -> int:
+            rank = item.rank - (WENT_ON if item.went_on else 0)
+            follows = uncaught is not None and item.order > uncaught and _is_outcome(item)
+            return min(rank, OUTCOME) if follows else rank
+
+        return sorted(counting, key=lambda item: (item.survived, -weight(item), item.order))
+
+
+def _is_outcome(item: Candidate) -> bool:
+    return item.cause is not None and item.cause.rule.outcome
 
 
 def _restated(known: Candidate, candidate: Candidate) -> bool:

@@ -14,9 +14,12 @@ from supervisor.core.diagnosis import guesses
 from supervisor.core.diagnosis.candidates import Candidate, Candidates
 from supervisor.core.diagnosis.facts import EndFacts
 
-SURE_RANK, LIKELY_RANK, WEAK_RANK = 60, 40, 20
-"""From which rank on a line is surely the cause, likely, and worth naming at all where something has died."""
+SURE_RANK, LIKELY_RANK, NAMED_RANK, WEAK_RANK = 60, 40, 36, 20
+"""From which rank on a line is surely the cause, likely, names an exception, and is worth naming at all where something
+has died."""
 WANTED_STOP = "it was asked to stop, and that is no failure"
+LAST_LINES = 5
+"""An error among so many last lines of a log that never came up are its last words."""
 SHOWN_CANDIDATES = 4
 MOST_RULED_OUT = 6
 
@@ -24,6 +27,8 @@ MOST_RULED_OUT = 6
 class Seen(Struct):
     """What else the log says of itself."""
 
+    lines: int = 0
+    """How many there were."""
     served: bool = False
     stop_asked: tuple[int, str] | None = None
     """Line number and text of the line that tells that somebody asked it to stop, the first one."""
@@ -85,7 +90,8 @@ def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> 
         return Diagnosis(finding=_with(by_facts.finding, ruled_out, best), candidates=possible, ruled_out=ruled_out)
     if named is not None:
         return Diagnosis(finding=finding_of(named, at, seen, facts), candidates=possible, ruled_out=ruled_out)
-    if best and (unasked_end or (ended and best[0].rank >= WEAK_RANK)):
+    died = unasked_end or (ended and best and best[0].rank >= WEAK_RANK)
+    if best and (died or _breaks_off_at(best[0], seen)):
         # Something has died, and this is the nearest that the log has to a cause: told with little confidence.
         return Diagnosis(finding=finding_of(best[0], at, seen, facts), candidates=possible, ruled_out=ruled_out)
     if ended:
@@ -113,6 +119,13 @@ def _stopped_by_others(told: tuple[int, str], facts: EndFacts, at: float) -> ev.
     )
 
 
+def _breaks_off_at(item: Candidate, seen: Seen) -> bool:
+    """Whether a log that nobody told the end of never came up, and says this last, or as an exception."""
+    if seen.served or item.survived or item.went_on:
+        return False
+    return item.rank >= NAMED_RANK or (item.rank >= WEAK_RANK and item.order > seen.lines - LAST_LINES)
+
+
 def _deadly(candidates: Candidates) -> bool:
     best = candidates.best(ended=False)
     return bool(best) and best[0].deadly
@@ -122,7 +135,7 @@ def finding_of(item: Candidate, at: float, seen: Seen, facts: EndFacts | None = 
     """The finding that names this line."""
     if item.cause is not None:
         rule = item.cause.rule
-        category, detail = rule.category, rule.detail
+        category, detail = guesses.family_of(rule, item.body), rule.detail
         cause, advice = item.cause.fill(rule.cause), item.cause.fill(rule.advice)
     else:
         category, detail, cause, advice = guesses.by_form(item)
@@ -166,7 +179,8 @@ def _unknown(seen: Seen, facts: EndFacts, at: float, ruled_out: tuple[str, ...])
 
 def _possible(item: Candidate) -> Possible:
     if item.cause is not None:
-        category, cause = item.cause.rule.category, item.cause.fill(item.cause.rule.cause)
+        rule = item.cause.rule
+        category, cause = guesses.family_of(rule, item.body), item.cause.fill(rule.cause)
     else:
         category, _, cause, _ = guesses.by_form(item)
     return Possible(line_no=item.line_no, text=item.text[:300], category=category, cause=cause)

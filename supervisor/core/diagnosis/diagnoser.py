@@ -95,7 +95,7 @@ class Diagnoser:
         self._candidates = Candidates()
         self._seen = Seen()
         self._headed: dict[str, tuple[int, Line]] = {}
-        self._order = 0
+        self._order = self._passed = 0
         self._stages: list[str] = []
         self._batches = 0
         self._last_aside: Line | None = None
@@ -109,7 +109,7 @@ class Diagnoser:
     @property
     def read_lines(self) -> int:
         """How many lines it was told."""
-        return self._order
+        return self._order - self._passed
 
     @property
     def following(self) -> bool:
@@ -132,6 +132,7 @@ class Diagnoser:
 
     def conclude(self, facts: EndFacts, at: float) -> Diagnosis:
         """Why it ended, as far as the log and the facts tell."""
+        self._seen.lines = self._order
         return conclude(self._candidates, self._seen, facts, at)
 
     # ------------------------------------------------------------------------------- reading
@@ -171,6 +172,11 @@ class Diagnoser:
         if told is Told.NOTHING and hits.serving and self._book.serving(text, hits):
             return Told.SERVING
         return told
+
+    def pass_over(self, lines: int) -> None:
+        """So many lines came that say nothing."""
+        self._order += lines
+        self._passed += lines
 
     def serving(self) -> None:
         """A line came that only a server that takes requests writes: one or two may be another rank's last ones."""
@@ -226,8 +232,8 @@ class Diagnoser:
 
     def _rank(self, said: Said, ending: Ending | None, cause: Cause | None) -> int | None:
         if cause is not None:
-            told = said.level == "WARNING" or (ending is None and PROSE.match(said.body) is not None)
-            return min(cause.rule.rank, RANK_WARNED) if told else cause.rule.rank
+            prose = ending is None and not cause.rule.deadly and PROSE.match(said.body) is not None
+            return min(cause.rule.rank, RANK_WARNED) if prose or said.level == "WARNING" else cause.rule.rank
         if ending is not None and said.body.rstrip().endswith(":"):
             return RANK_MUTE
         if ending is not None:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from supervisor.core import events as ev
+from supervisor.core.diagnosis import family_words
 from supervisor.core.diagnosis.candidates import Candidate
 from supervisor.core.diagnosis.facts import EndFacts
+from supervisor.core.engine import Root
 
 CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"})
 NOTE_HALF_BUILT = (
@@ -18,8 +20,6 @@ NOTE_HALF_BUILT = (
 )
 
 _FAMILY_BY_NAME = (
-    (re.compile(r"^(?:ModuleNotFoundError|ImportError|PackageNotFoundError|VersionConflict|DistributionNotFound)"),
-     "dependency"),
     (re.compile(r"OutOfMemoryError|MemoryError"), "memory"),
     (re.compile(r"Timeout|Expired"), "hang"),
     (re.compile(r"^(?:ConnectionError|ConnectionRefusedError|ConnectionResetError|BrokenPipeError|DistBackendError|"
@@ -43,20 +43,14 @@ _FAMILY_BY_FRAMES = (
     (re.compile(r":(?:_build_extension|_jit_compile|_run_ninja_build|build_and_load|run_ninja)$"), "toolchain"),
 )  # fmt: skip
 
-_FAMILY_BY_WORDS = tuple(
-    (re.compile(pattern), family)
-    for pattern, family in (
-        (r"[Oo]ut of memory|OUT_OF_\w*MEMORY|[Nn]ot enough (?:\w+ )?memory", "memory"),
-        (r"[Kk][Vv][ _]?[Cc]ache.*(?:large|small|enough|exceed|larger|fit)", "kv_cache"),
-        (r"\b(?:CUDA|HIP|cuBLAS|cuDNN|driver) (?:\w+ )?error|\bcuda[A-Z]\w+Error", "native_crash"),
-        (r"\b(?:NCCL|RCCL|[Gg]loo|RDMA|rendezvous|all_?reduce)\b.*(?:fail|error|timed? ?out)", "communication"),
-        (r"[Tt]imed? ?out\b|[Tt]imeout (?:after|while|exceeded)", "hang"),
-        (r"[Cc]ould not resolve|[Ff]ailed to (?:connect|download)|https?://\S+.*(?:fail|4\d\d|5\d\d)", "access"),
-        (r"\b(?:[Mm]odel type|[Aa]rchitecture)s? .*(?:not|un)", "model_support"),
-        (r"(?:checkpoint|safetensors|weights? file|state_dict).*(?:missing|not found|mismatch|corrupt)", "model_files"),
-    )
-)
-"""By what the message of an exception says, where its class and its frames say nothing."""
+_FAMILY_BY_NAME_ALONE = (
+    (re.compile(r"^(?:ModuleNotFoundError|ImportError|PackageNotFoundError|VersionConflict|DistributionNotFound)$"),
+     "dependency"),
+    (re.compile(r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|IndexError|ZeroDivisionError|"
+                r"RecursionError|UnicodeDecodeError)$"), "engine_bug"),
+)  # fmt: skip
+"""Of no matter what the words in it sound like: code does not fit other code."""
+_OF_OTHERS = re.compile(r"module '[\w.]+' has no attribute")
 _AT_LAUNCH = {"ValueError": "config", "OSError": "model_files"}
 """Before the server came up: a value is refused there mostly because somebody gave it."""
 
@@ -68,22 +62,40 @@ class ByFacts(Struct, frozen=True):
     rank: int
 
 
+def family_of(rule: Root, body: str) -> str:
+    """The family of a line that this rule fits."""
+    return (rule.by_words and family_words.family(body, family_words.STRONG)) or rule.category
+
+
 def by_form(item: Candidate) -> tuple[str, str, str, str]:
     """Family, detail, cause and advice of a line that no rule knows."""
     body = item.body.strip()
     said = body if len(body) <= 200 else body[:197] + "…"
-    words = next((family for pattern, family in _FAMILY_BY_WORDS if pattern.search(body)), None)
+    strong = family_words.family(body, family_words.STRONG)
     if not item.name:
-        return words or "unknown", "error line", f"the log says: {said}", "Read the lines around it."
+        named = strong or family_words.family(body, family_words.WEAK) or "unknown"
+        return named, "error line", f"the log says: {said}", "Read the lines around it."
     where = f" in {item.frames[0].rpartition(':')[2] or item.frames[0]}" if item.frames else ""
+    family = _by_name_alone(item) or strong or _by_name_and_frames(item)
+    if family is None and not item.while_serving:
+        family = family_words.family(body, family_words.WEAK) or _AT_LAUNCH.get(item.name)
+    return family or "engine_bug", item.name, f"{said}{where}", _advice(item)
+
+
+def _by_name_alone(item: Candidate) -> str | None:
+    if _OF_OTHERS.search(item.body):
+        return None
+    return next((family for pattern, family in _FAMILY_BY_NAME_ALONE if pattern.search(item.name)), None)
+
+
+def _by_name_and_frames(item: Candidate) -> str | None:
     for pattern, family in _FAMILY_BY_NAME:
         if pattern.search(item.name):
-            return family, item.name, f"{said}{where}", _advice(item)
+            return family
     for pattern, family in _FAMILY_BY_FRAMES:
         if any(pattern.search(frame) for frame in item.frames):
-            return family, item.name, f"{said}{where}", _advice(item)
-    family = words or ("engine_bug" if item.while_serving else _AT_LAUNCH.get(item.name, "engine_bug"))
-    return family, item.name, f"{said}{where}", _advice(item)
+            return family
+    return None
 
 
 def _advice(item: Candidate) -> str:
