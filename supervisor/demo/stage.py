@@ -168,8 +168,12 @@ class Stage:
         return SshLink(self.node.target, config_files=[self.node.config_file], known_hosts=self.node.known_hosts)
 
     def session(self, clock: Clock, *, stays: bool) -> Session:
-        """A session that launches."""
-        return Session(self.plan, self.make_link, clock=clock, by="demo", stays=stays, nvml_source=self.nvml_source)
+        """A session that launches. A restart knows what the first launch took; the user's own records know of neither."""
+        history = self.folder / "history"
+        source = self.nvml_source
+        return Session(
+            self.plan, self.make_link, clock=clock, by="demo", stays=stays, nvml_source=source, history=history
+        )
 
     def _plan(self) -> Plan:
         play, port = self.play, _free_port()

@@ -119,6 +119,8 @@ async def test_from_launch_to_serving_to_a_proved_end(home: Path) -> None:
         await _holders_are_told(seen, stage)
         await _memory_grew(seen)
 
+        assert len(list((stage.folder / "history").rglob("demo-*.json"))) == 1, "a restart will know what it took"
+
         found = await session.left_overs()
         assert [item.pid for item in found.zombies] == [zombie.pid]
         cleared = await session.clear(found.zombies, found.holders)
