@@ -168,7 +168,7 @@ class Stage:
         return SshLink(self.node.target, config_files=[self.node.config_file], known_hosts=self.node.known_hosts)
 
     def session(self, clock: Clock, *, stays: bool) -> Session:
-        """A session that launches. A restart knows what the first launch took; the user's own records know of neither."""
+        """A session that launches. It remembers what its launches took here, and not in the user's own records."""
         history = self.folder / "history"
         source = self.nvml_source
         return Session(
