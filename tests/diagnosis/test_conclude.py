@@ -173,7 +173,7 @@ def test_a_log_that_breaks_off_at_an_error_names_it_with_little_confidence() -> 
     assert concluded(*began, lone, "The server is fired up and ready to roll!").finding is None
     last = concluded(*began, "ERROR: the gizmo was not found", engine="llamacpp").finding
     assert last is not None and last.line_no == 3
-    goes_on = concluded(*began, "ERROR: the gizmo was not found", *["and so on"] * 9, engine="llamacpp")
+    goes_on = concluded(*began, "ERROR: the gizmo was not found", *["and so on"] * 12, engine="llamacpp")
     assert goes_on.finding is None and goes_on.candidates
 
 

@@ -18,7 +18,7 @@ SURE_RANK, LIKELY_RANK, NAMED_RANK, WEAK_RANK = 60, 40, 36, 20
 """From which rank on a line is surely the cause, likely, names an exception, and is worth naming at all where something
 has died."""
 WANTED_STOP = "it was asked to stop, and that is no failure"
-LAST_LINES = 5
+LAST_LINES = 10
 """An error among so many last lines of a log that never came up are its last words."""
 SHOWN_CANDIDATES = 4
 MOST_RULED_OUT = 6
