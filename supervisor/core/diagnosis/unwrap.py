@@ -40,12 +40,14 @@ _PREFIXES = tuple(
         ("a", r"(?P<speaker>[a-z][\w.-]{1,40}) +\| "),  # docker compose
         ("[", r"\[(?:pod/)?(?P<speaker>[\w.-]+/[\w./-]+)\] "),  # kubectl logs --prefix
         ("(", r"\((?P<speaker>[\w:. /-]*(?:pid|rank|ip)=[^()]{1,120})\) ?"),  # process names with their pid
+        ("(", r"\((?P<speaker>(?:EngineCore|Worker|APIServer)\w*)\) ?"),  # the same, where somebody took the pids out
         ("[", r"\[repeated \d+x across cluster\] ?"),
         ("[", rf"\[{_DATE}(?P<speaker>(?: [A-Z]+\d+)*)\](?= |$) ?"),  # time and rank
         (
             "A",
             rf"(?P<level>{_LEVELS}):? \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./<>-]+:\d+\](?: |$)",
         ),  # level, time, file and line
+        ("A", rf"(?P<level>{_LEVELS}) \[[\w./<>-]+:\d+\](?: |$)"),
         ("[", r"\[\d\d-\d\d \d\d:\d\d:\d\d\] "),  # SGLang's diffusion server
         ("[", r"\[[\w-]{1,40} std(?:out|err)\] "),
         ("[", r"\[\d{4,6}\] "),  # llama-server's router: the port of the instance
