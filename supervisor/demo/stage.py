@@ -169,10 +169,14 @@ class Stage:
 
     def session(self, clock: Clock, *, stays: bool) -> Session:
         """A session that launches. It remembers what its launches took here, and not in the user's own records."""
-        history = self.folder / "history"
-        source = self.nvml_source
         return Session(
-            self.plan, self.make_link, clock=clock, by="demo", stays=stays, nvml_source=source, history=history
+            self.plan,
+            self.make_link,
+            clock=clock,
+            by="demo",
+            stays=stays,
+            nvml_source=self.nvml_source,
+            history=self.folder / "history",
         )
 
     def _plan(self) -> Plan:
