@@ -17,6 +17,7 @@ WENT_ON = 25
 """So much less a line counts after which a later stage was seen."""
 
 
+SURE = 60
 OUTCOME = 43
 """What counts a line that tells how a process ended, after an exception that tells why: a little less than that."""
 
@@ -114,7 +115,7 @@ class Candidates:
             ended: there are signs that the server has come to an end, so that what came while it served counts too.
         """
         counting = [item for item in self._kept if _counts(item, ended=ended)]
-        uncaught = min((item.order for item in counting if item.frames and not _is_outcome(item)), default=None)
+        uncaught = min((item.order for item in counting if _tells_why(item)), default=None)
 
         def weight(item: Candidate) -> int:
             rank = item.rank - (WENT_ON if item.went_on else 0)
@@ -122,6 +123,11 @@ class Candidates:
             return min(rank, OUTCOME) if follows else rank
 
         return sorted(counting, key=lambda item: (item.survived, -weight(item), item.order))
+
+
+def _tells_why(item: Candidate) -> bool:
+    """Whether it is an exception that nobody caught, or a cause that a rule is sure of."""
+    return (bool(item.frames) or (item.cause is not None and item.rank >= SURE)) and not _is_outcome(item)
 
 
 def _is_outcome(item: Candidate) -> bool:

@@ -83,7 +83,7 @@ STRONG = {
         "GGML_ASSERT", "stack smashing", "double free", "heap corruption",
     ),
     "model_files": (
-        "missing tensor", "tensor '[^']*' (?:not found|data|has)", "number of tensors", "corrupt", "[Ss]ize mismatch",
+        "missing tensor", "tensor '[^']*' (?:not found|data|has)", "number of tensors", "corrupt", "size mismatch for",
         "(?:[Uu]nexpected|[Mm]issing) key", "no file named", "state_dict", "[Ff]ile not found", "No such file",
         r"(?:checkpoint|safetensors|weights?|shards?|gguf)\b.*(?:missing|not found|match|invalid|incomplete|no such)",
         "[Cc]annot find .*(?:weight|model|config)", "(?:magic|header).*(?:invalid|bad|too large)",
@@ -102,7 +102,7 @@ WEAK = {
         "divisible", r"\bmust (?:be|have|not|match)", "should (?:be|not)", r"\bargument", "unrecognized",
         "[Ii]nvalid (?:value|choice|combination)", "[Ii]ncompatible", "not compatible", "conflict", "exclusive",
         "cannot be (?:used|set|combined|enabled)", r"(?:not|only|un)\s?support", "requires? ",
-        "(?:is|are) required", "world size",
+        "(?:is|are) required", "(?:has|have) to be", "(?:is|are) (?:set|empty)", "world size",
         "[Pp]lease (?:set|use|specify|provide|try|disable|enable|pass)", r"--[a-z][\w-]+", "less than", "at least",
         "(?:great|larg|small)er than", r"exceeds?\b", "[Uu]nknown (?:quant|dtype|value)", "[Ff]ailed to infer device",
     ),

@@ -64,7 +64,10 @@ class ByFacts(Struct, frozen=True):
 
 def family_of(rule: Root, body: str) -> str:
     """The family of a line that this rule fits."""
-    return (rule.by_words and family_words.family(body, family_words.STRONG)) or rule.category
+    if not rule.by_words:
+        return rule.category
+    strong = family_words.family(body, family_words.STRONG)
+    return strong or family_words.family(body, family_words.WEAK) or rule.category
 
 
 def by_form(item: Candidate) -> tuple[str, str, str, str]:
