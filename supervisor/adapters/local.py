@@ -21,6 +21,8 @@ class LocalProcess:
         self._process = process
         self._stderr = bytearray()
         self._reader = asyncio.create_task(self._read_stderr())
+        self._ending: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -30,7 +32,8 @@ class LocalProcess:
     async def read(self, max_bytes: int) -> bytes:
         """At least one byte of stdout, or b"" at its end."""
         assert self._process.stdout is not None
-        return await self._process.stdout.read(max_bytes)
+        async with self._turn:  # a stream of asyncio allows one reader, and whoever closes it reads it to its end
+            return await self._process.stdout.read(max_bytes)
 
     def allow(self, window_bytes: int) -> None:
         """The pipe is as large as it is."""
@@ -52,7 +55,12 @@ class LocalProcess:
         return status if status >= 0 else None
 
     async def close(self) -> None:
-        """Close stdin, on which it ends by itself; a program that does not is ended."""
+        """Close stdin, on which it ends by itself; a program that does not is ended. Two may do it."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+        await asyncio.wait({self._ending})
+
+    async def _end(self) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()

@@ -39,6 +39,17 @@ async def test_bytes_both_ways_and_the_status(link: LocalLink) -> None:
     await process.close()
 
 
+async def test_two_may_close_it_at_once_while_a_third_reads(link: LocalLink) -> None:
+    """A lost link is closed by whoever attends the run, and by whoever ends the program just then."""
+    process = await link.execute("cat; sleep 0.1; echo last words")
+    read = asyncio.create_task(process.read(100))
+    await asyncio.sleep(0)
+    done = await asyncio.gather(process.close(), process.close(), return_exceptions=True)
+    assert done == [None, None]
+    assert await read in (b"last words\n", b"")
+    assert await process.wait() == 0
+
+
 async def test_a_signal_is_no_status(link: LocalLink) -> None:
     process = await link.execute("kill -9 $$")
     assert await process.wait() is None
