@@ -45,7 +45,7 @@ async def test_two_may_close_it_at_once_while_a_third_reads(link: LocalLink) -> 
     read = asyncio.create_task(process.read(100))
     await asyncio.sleep(0)
     done = await asyncio.gather(process.close(), process.close(), return_exceptions=True)
-    assert done == [None, None]
+    assert list(done) == [None, None]
     assert await read in (b"last words\n", b"")
     assert await process.wait() == 0
 
