@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 READ_CHARS = 600
 """A message says at its beginning what it is about, and a hostile one must not cost much."""
@@ -109,14 +110,13 @@ WEAK = {
 }  # fmt: skip
 """What is said of settings: it counts where neither the exception nor its frames tell more."""
 
-_COMPILED = {
-    word: re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-    for table in (STRONG, WEAK)
-    for word, patterns in table.items()
-}
+
+@cache
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 def family(said: str, table: Mapping[str, tuple[str, ...]]) -> str | None:
     """The first family of `STRONG` or `WEAK` of which the message has a word."""
     said = said[:READ_CHARS]
-    return next((name for name in table if _COMPILED[name].search(said)), None)
+    return next((name for name, patterns in table.items() if _compiled(patterns).search(said)), None)
