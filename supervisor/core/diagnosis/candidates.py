@@ -17,9 +17,10 @@ WENT_ON = 25
 """So much less a line counts after which a later stage was seen."""
 
 
-SURE = 60
-OUTCOME = 43
-"""What counts a line that tells how a process ended, after an exception that tells why: a little less than that."""
+SURE_RANK = 60
+"""From which rank on a line is surely the cause."""
+OUTCOME_RANK = 43
+"""What a line counts that tells how a process ended, after one that tells why: a little less than any exception."""
 
 
 class Candidate(Struct, kw_only=True):
@@ -120,14 +121,14 @@ class Candidates:
         def weight(item: Candidate) -> int:
             rank = item.rank - (WENT_ON if item.went_on else 0)
             follows = uncaught is not None and item.order > uncaught and _is_outcome(item)
-            return min(rank, OUTCOME) if follows else rank
+            return min(rank, OUTCOME_RANK) if follows else rank
 
         return sorted(counting, key=lambda item: (item.survived, -weight(item), item.order))
 
 
 def _tells_why(item: Candidate) -> bool:
     """Whether it is an exception that nobody caught, or a cause that a rule is sure of."""
-    return (bool(item.frames) or (item.cause is not None and item.rank >= SURE)) and not _is_outcome(item)
+    return (bool(item.frames) or (item.cause is not None and item.rank >= SURE_RANK)) and not _is_outcome(item)
 
 
 def _is_outcome(item: Candidate) -> bool:

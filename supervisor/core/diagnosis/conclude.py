@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from supervisor.core import events as ev
 from supervisor.core.diagnosis import guesses
-from supervisor.core.diagnosis.candidates import Candidate, Candidates
+from supervisor.core.diagnosis.candidates import SURE_RANK, Candidate, Candidates
 from supervisor.core.diagnosis.facts import EndFacts
 
-SURE_RANK, LIKELY_RANK, NAMED_RANK, WEAK_RANK = 60, 40, 36, 20
-"""From which rank on a line is surely the cause, likely, names an exception, and is worth naming at all where something
-has died."""
+LIKELY_RANK, NAMED_RANK, WEAK_RANK = 40, 36, 20
+"""From which rank on a line is likely the cause, names an exception, and is worth naming at all where something has
+died."""
 WANTED_STOP = "it was asked to stop, and that is no failure"
 LAST_LINES = 10
 """An error among so many last lines of a log that never came up are its last words."""
@@ -90,8 +90,7 @@ def conclude(candidates: Candidates, seen: Seen, facts: EndFacts, at: float) -> 
         return Diagnosis(finding=_with(by_facts.finding, ruled_out, best), candidates=possible, ruled_out=ruled_out)
     if named is not None:
         return Diagnosis(finding=finding_of(named, at, seen, facts), candidates=possible, ruled_out=ruled_out)
-    died = unasked_end or (ended and best and best[0].rank >= WEAK_RANK)
-    if best and (died or _breaks_off_at(best[0], seen)):
+    if best and (unasked_end or (ended and best[0].rank >= WEAK_RANK) or _breaks_off_at(best[0], seen)):
         # Something has died, and this is the nearest that the log has to a cause: told with little confidence.
         return Diagnosis(finding=finding_of(best[0], at, seen, facts), candidates=possible, ruled_out=ruled_out)
     if ended:
@@ -120,7 +119,7 @@ def _stopped_by_others(told: tuple[int, str], facts: EndFacts, at: float) -> ev.
 
 
 def _breaks_off_at(item: Candidate, seen: Seen) -> bool:
-    """Whether a log that nobody told the end of never came up, and says this last, or as an exception."""
+    """Whether a log without a known end never came up, and says this as an exception or among its last words."""
     if seen.served or item.survived or item.went_on:
         return False
     return item.rank >= NAMED_RANK or (item.rank >= WEAK_RANK and item.order > seen.lines - LAST_LINES)
