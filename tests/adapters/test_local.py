@@ -14,6 +14,7 @@ import pytest_asyncio
 from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.local import LocalLink
 from supervisor.errors import DialRefusedError, DialSilentError
+from tests.real.serving import server_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -105,16 +106,13 @@ async def test_dial(link: LocalLink) -> None:
         writer.write((await reader.read(100)).upper())
         writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    stream = await link.dial("127.0.0.1", port, timeout_s=5)
-    assert not stream.readable()
-    await stream.write(b"abc")
-    assert await stream.read(100) == b"ABC" and await stream.read(100) == b""
-    assert stream.readable()
-    await stream.close()
-    server.close()
-    await server.wait_closed()
+    async with server_of(echo) as port:
+        stream = await link.dial("127.0.0.1", port, timeout_s=5)
+        assert not stream.readable()
+        await stream.write(b"abc")
+        assert await stream.read(100) == b"ABC" and await stream.read(100) == b""
+        assert stream.readable()
+        await stream.close()
     with pytest.raises(DialRefusedError, match=str(port)):
         await link.dial("127.0.0.1", port, timeout_s=5)
 

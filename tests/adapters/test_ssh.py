@@ -44,6 +44,7 @@ from tests.adapters.ssh_server import (
     make_key,
 )
 from tests.real import processes
+from tests.real.serving import server_of
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -485,16 +486,6 @@ async def test_a_closed_port(tmp_path: Path) -> None:
 async def test_a_name_that_does_not_resolve() -> None:
     said = await failure(SshLink("no-such-node.invalid", config_files=[]), UnreachableError)
     assert "no-such-node.invalid" in said
-
-
-@asynccontextmanager
-async def server_of(answer: Any) -> AsyncIterator[int]:
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 @pytest.mark.asyncio

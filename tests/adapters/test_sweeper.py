@@ -31,7 +31,10 @@ def test_it_does_nothing_before_it_has_begun(sweeper: Sweeper) -> None:
     assert not sweeper.look(1e9)
 
 
-def test_what_is_there_at_the_start_is_taken_out_of_the_way_and_given_back(sweeper: Sweeper) -> None:
+def test_what_is_there_at_the_start_is_taken_out_of_the_way_and_given_back(
+    sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, 0))  # what other tests have left is not overdue
     frozen = gc.get_freeze_count()
     sweeper.begin(0.0)
     assert not sweeper.look(SETTLED_S / 2)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -15,20 +13,9 @@ from supervisor.adapters.local import LocalLink
 from supervisor.adapters.node import open_relay
 from supervisor.errors import DialRefusedError, DialSilentError
 from tests.node.conftest import PYTHON, until
+from tests.real.serving import server_of
 
 pytestmark = pytest.mark.asyncio
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def _server(handler: Handler) -> AsyncIterator[int]:
-    server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 async def _read_all(stream: ByteStream, count: int) -> bytes:
@@ -50,7 +37,7 @@ async def test_an_echo_of_much_more_than_any_buffer(link: LocalLink) -> None:
         writer.close()
 
     whole = random.Random(1).randbytes(5_000_000)
-    async with _server(echo) as port:
+    async with server_of(echo) as port:
         stream = await open_relay(link, python=PYTHON, host="127.0.0.1", port=port, timeout_s=5)
         writing = asyncio.create_task(stream.write(whole))
         assert await _read_all(stream, len(whole)) == whole
@@ -67,7 +54,7 @@ async def test_neither_side_that_only_writes_blocks_the_other(link: LocalLink) -
         await writer.drain()
         writer.close()
 
-    async with _server(pushy) as port:
+    async with server_of(pushy) as port:
         stream = await open_relay(link, python=PYTHON, host="127.0.0.1", port=port, timeout_s=5)
         writing = asyncio.create_task(stream.write(b"u" * 3_000_000))
         assert await _read_all(stream, 3_000_008) == b"d" * 3_000_000 + b"3000000\n"
@@ -80,7 +67,7 @@ async def test_the_servers_end_is_ours(link: LocalLink) -> None:
         writer.write(b"bye")
         writer.close()
 
-    async with _server(greet) as port:
+    async with server_of(greet) as port:
         stream = await open_relay(link, python=PYTHON, host="127.0.0.1", port=port, timeout_s=5)
         assert await _read_all(stream, 100) == b"bye"
         assert await stream.read(10) == b""
@@ -93,7 +80,7 @@ async def test_our_end_reaches_the_server_and_its_answer_still_comes(link: Local
         writer.write(b"got " + said)
         writer.close()
 
-    async with _server(after_end) as port:
+    async with server_of(after_end) as port:
         stream = await open_relay(link, python=PYTHON, host="127.0.0.1", port=port, timeout_s=5)
         await stream.write(b"all")
         process = stream._process._process  # type: ignore[attr-defined]
@@ -111,7 +98,7 @@ async def test_nothing_stays_when_we_go_though_the_server_is_silent(link: LocalL
         await release.wait()  # it keeps its side open, as a server does that is busy with the request
         writer.close()
 
-    async with _server(silent) as port:
+    async with server_of(silent) as port:
         stream = await open_relay(link, python=PYTHON, host="127.0.0.1", port=port, timeout_s=5)
         process = stream._process._process  # type: ignore[attr-defined]
         # As when a connection is lost: both ends of its pipes are closed, and nobody is left to end it.
