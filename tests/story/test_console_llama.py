@@ -151,6 +151,8 @@ def _errors(console: Console, item: kit.Profile) -> None:
     lines = processes.poll(lambda: _error_lines(item) or None, 20, "the server's complaint")
     for _ in range(scaled(100)):
         generate(item)
+    newest = len(console_kit.log_of(item))
+    console.until_holds(lambda screen: max(console_kit.log_rows(screen), default=0) >= newest, f"line {newest}")
     console.press("Home")
     console.until_holds(lambda screen: min(console_kit.log_rows(screen), default=0) == 1, "the start of the log")
     console.press("e")
