@@ -28,7 +28,7 @@ from supervisor.diagnosing import Reader
 from supervisor.engines import loader
 from supervisor.headless import diagnosis_text
 from supervisor.headless.text import Style
-from tests.scale import scaled
+from tests.scale import FULL, scaled
 
 CORPORA = Path(__file__).parents[1] / "corpora"
 LOGS = sorted(CORPORA.glob("*/*.log"))
@@ -236,7 +236,7 @@ def test_what_is_kept_of_an_endless_log_is_bounded(kind: str) -> None:
     try:
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        reader.feed(block(number) for number in range(20, 20 + scaled(500)))
+        reader.feed(block(number) for number in range(20, 20 + (1000 if FULL else 50)))
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
