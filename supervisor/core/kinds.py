@@ -60,8 +60,3 @@ class KnownKinds:
             self.all.clear()
             self._bytes = len(kind) + ONE_BYTES
         self.all.add(kind)
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.all.clear()
-        self._bytes = 0

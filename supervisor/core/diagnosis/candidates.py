@@ -15,8 +15,6 @@ MOST = 200
 MOST_SPEAKERS = 16
 WENT_ON = 25
 """So much less a line counts after which a later stage was seen."""
-
-
 SURE_RANK = 60
 """From which rank on a line is surely the cause."""
 OUTCOME_RANK = 43

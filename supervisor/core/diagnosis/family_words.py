@@ -116,7 +116,8 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
-def family(said: str, table: Mapping[str, tuple[str, ...]]) -> str | None:
-    """The first family of `STRONG` or `WEAK` of which the message has a word."""
+def family(said: str, *tables: Mapping[str, tuple[str, ...]]) -> str | None:
+    """The first family of these tables (`STRONG`, `WEAK`) of which the message has a word."""
     said = said[:READ_CHARS]
-    return next((name for name, patterns in table.items() if _compiled(patterns).search(said)), None)
+    families = (item for table in tables for item in table.items())
+    return next((name for name, patterns in families if _compiled(patterns).search(said)), None)

@@ -64,41 +64,36 @@ class ByFacts(Struct, frozen=True):
 
 def family_of(rule: Root, body: str) -> str:
     """The family of a line that this rule fits."""
-    if not rule.by_words:
-        return rule.category
-    strong = family_words.family(body, family_words.STRONG)
-    return strong or family_words.family(body, family_words.WEAK) or rule.category
+    by_words = family_words.family(body, family_words.STRONG, family_words.WEAK) if rule.by_words else None
+    return by_words or rule.category
 
 
 def by_form(item: Candidate) -> tuple[str, str, str, str]:
     """Family, detail, cause and advice of a line that no rule knows."""
     body = item.body.strip()
     said = body if len(body) <= 200 else body[:197] + "…"
-    strong = family_words.family(body, family_words.STRONG)
     if not item.name:
-        named = strong or family_words.family(body, family_words.WEAK) or "unknown"
+        named = family_words.family(body, family_words.STRONG, family_words.WEAK) or "unknown"
         return named, "error line", f"the log says: {said}", "Read the lines around it."
     where = f" in {item.frames[0].rpartition(':')[2] or item.frames[0]}" if item.frames else ""
-    family = _by_name_alone(item) or strong or _by_name_and_frames(item)
+    return _of_exception(item, body), item.name, f"{said}{where}", _advice(item)
+
+
+def _of_exception(item: Candidate, body: str) -> str:
+    name = (item.name,)
+    family = (
+        (None if _OF_OTHERS.search(body) else _first(_FAMILY_BY_NAME_ALONE, name))
+        or family_words.family(body, family_words.STRONG)
+        or _first(_FAMILY_BY_NAME, name)
+        or _first(_FAMILY_BY_FRAMES, item.frames)
+    )
     if family is None and not item.while_serving:
         family = family_words.family(body, family_words.WEAK) or _AT_LAUNCH.get(item.name)
-    return family or "engine_bug", item.name, f"{said}{where}", _advice(item)
+    return family or "engine_bug"
 
 
-def _by_name_alone(item: Candidate) -> str | None:
-    if _OF_OTHERS.search(item.body):
-        return None
-    return next((family for pattern, family in _FAMILY_BY_NAME_ALONE if pattern.search(item.name)), None)
-
-
-def _by_name_and_frames(item: Candidate) -> str | None:
-    for pattern, family in _FAMILY_BY_NAME:
-        if pattern.search(item.name):
-            return family
-    for pattern, family in _FAMILY_BY_FRAMES:
-        if any(pattern.search(frame) for frame in item.frames):
-            return family
-    return None
+def _first(table: Sequence[tuple[re.Pattern[str], str]], texts: Sequence[str]) -> str | None:
+    return next((family for pattern, family in table if any(pattern.search(text) for text in texts)), None)
 
 
 def _advice(item: Candidate) -> str:
